@@ -314,7 +314,35 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
 
     Args:
         function: The handler, sync or async.
-        settings: See `Settings`.
+        model: The type of `Message.payload`: a pydantic model, a dataclass or a ``TypedDict``. By default the one in
+            the handler's annotation.
+        envelope: The service that wrapped the payload: ``"sns"``, ``"eventbridge"`` or ``"s3"``.
+        max_attempts, backoff, fatal, retry_on, retry_when, traverse_causes: As for `RetryPolicy`.
+        policy: A `RetryPolicy` instead of these; several consumers can share it.
+        on_failure: The failure steps, by default ``[RetryInPlace(), DeadLetter()]``; or a dict of such lists by queue
+            name, with ``"default"`` for all other queues.
+        concurrency: How many messages run at once, 1 to 1,000: sync handlers in threads, async handlers as tasks. On
+            FIFO, messages of different groups only.
+        timeout: The seconds that one run of the handler may take; one that takes longer fails with `TimeoutError`.
+        keepalive: Extend the visibility of all unfinished messages of the batch at this interval in seconds, to three
+            intervals. For queues whose visibility timeout is shorter than the handler takes.
+        ack: ``"eager"`` deletes acknowledged messages during the invocation, ten at a time or after one second, so that
+            they stay deleted if the process dies later; `Message.ack` then deletes before the handler returns (not on
+            FIFO). By default, ``"on_return"``, Lambda deletes them after the response.
+        isolate: False runs messages in the order of their batch. By default, redelivered messages run last, each with
+            a visibility of its own, so that a message that kills the process takes no other with it. No effect for a
+            batch handler.
+        idempotency: A persistence layer of Powertools, such as ``DynamoDBPersistenceLayer``. A message that was done is
+            acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and
+            the message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
+        attempts: A store such as `DynamoDBAttempts`, which makes `Message.attempt` exact.
+        name: The consumer's name in the log and in metrics, by default the function's qualified name.
+        log: See `LogOptions`.
+        on_outcome: A function of a message and its `Outcome`, called for each message of a batch when all of them are
+            settled, before the response, while there is time. If the message failed, ``outcome.reason`` says why, and
+            ``message.failure`` is the record of this failure. An exception that it raises is logged once, and has no
+            effect. It cannot be async.
+        settings: All of these but ``function`` are given by name.
 
     Raises:
         ConfigurationError: A setting is out of range, or two settings contradict each other.
@@ -338,7 +366,9 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
 
     Args:
         function: The handler, sync or async.
-        settings: See `Settings` and `BatchSettings`.
+        unsaid: ``"fail"``: a message without a verdict has failed when the handler returns. By default, ``"ack"``, it
+            is acknowledged. In either mode, `BatchError` acknowledges the messages before the one that it names.
+        settings: All others are those of `consumer`, by name.
 
     Raises:
         ConfigurationError: A setting is out of range, or two settings contradict each other.

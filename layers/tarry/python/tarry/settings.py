@@ -31,47 +31,7 @@ else:
 
 
 class Settings(TypedDict, total=False):
-    """The settings of `consumer` and `batch_consumer`, besides ``model``.
-
-    ``model``: the type of `Message.payload`: a pydantic model, a dataclass or a ``TypedDict``; by default the one in
-    the handler's annotation. ``envelope``: the service that wrapped the payload: ``"sns"``, ``"eventbridge"`` or
-    ``"s3"``.
-
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
-    ``policy``: a `RetryPolicy` instead of these; several consumers can share it.
-
-    ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
-    queue name, with ``"default"`` for all other queues.
-
-    ``concurrency``: how many messages run at once, 1 to 1,000: sync handlers in threads, async handlers as tasks. On
-    FIFO, messages of different groups only. ``timeout``: seconds that one run of the handler may take; a handler that
-    takes longer fails with `TimeoutError`.
-
-    ``keepalive``: extend the visibility of all unfinished messages of the batch at this interval in seconds, to three
-    intervals. For queues whose visibility timeout is shorter than the handler takes.
-
-    ``ack="eager"``: delete acknowledged messages during the invocation, ten at a time or after one second, so that they
-    stay deleted if the process dies later. `Message.ack` deletes before the handler returns (not on FIFO). By default,
-    ``"on_return"``, Lambda deletes them after the response.
-
-    ``isolate=False``: run messages in the order of their batch. By default, redelivered messages run last, each with a
-    visibility of its own, so that a message that kills the process takes no other with it. No effect for a batch
-    handler.
-
-    ``idempotency``: a persistence layer of Powertools, such as ``DynamoDBPersistenceLayer``. A message that was done is
-    acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and the
-    message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
-
-    ``attempts``: a store such as `DynamoDBAttempts`, which makes `Message.attempt` exact.
-
-    ``name``: the consumer's name in the log and in metrics, by default the function's qualified name. ``log``: see
-    `LogOptions`.
-
-    ``on_outcome``: a function of a message and its `Outcome`, called for each message of a batch when all of them are
-    settled. If the message failed, ``outcome.reason`` says why, and ``message.failure`` is the record of this failure.
-    What it raises is logged once, and has no effect. It runs before the response, while there is time. It cannot be
-    async.
-    """
+    """The settings of `consumer`, which describes them, and of `batch_consumer`, besides ``model``."""
 
     policy: RetryPolicy | None
     max_attempts: int
@@ -95,11 +55,7 @@ class Settings(TypedDict, total=False):
 
 
 class BatchSettings(Settings, total=False):
-    """The settings of `batch_consumer`: those of `consumer`, and ``unsaid``.
-
-    ``unsaid="fail"``: a message without a verdict has failed when the handler returns; by default, ``"ack"``, it is
-    acknowledged. In either mode, `BatchError` acknowledges the messages before the one that it names.
-    """
+    """The settings of `batch_consumer`: those of `consumer`, and ``unsaid``."""
 
     unsaid: Literal["ack", "fail"]
 

@@ -106,7 +106,15 @@ class JitteredBackoff(Value, ABC):
 
 
 class Fixed(JitteredBackoff):
-    """The same delay after each attempt."""
+    """The same delay after each attempt.
+
+    Args:
+        delay: Seconds, 0 to 43,200 (12 hours).
+        jitter: None, ``"full"``, ``"equal"`` or a fraction, which shortens delays: see `JitteredBackoff`.
+
+    Raises:
+        ConfigurationError: The delay or the jitter is out of range.
+    """
 
     seconds: float
 
@@ -121,7 +129,17 @@ class Fixed(JitteredBackoff):
 
 
 class Linear(JitteredBackoff):
-    """``initial`` seconds after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
+    """A delay that grows by the same number of seconds after each attempt.
+
+    Args:
+        initial: The seconds after the first attempt, 0 to 43,200 (12 hours).
+        increment: How many seconds are added after each further attempt.
+        maximum: The longest delay in seconds, from ``initial`` to 43,200.
+        jitter: None, ``"full"``, ``"equal"`` or a fraction, which shortens delays: see `JitteredBackoff`.
+
+    Raises:
+        ConfigurationError: A number is out of range, or ``maximum`` is below ``initial``.
+    """
 
     initial: float
     increment: float
@@ -147,11 +165,18 @@ class Linear(JitteredBackoff):
 
 
 class Exponential(JitteredBackoff):
-    """``initial`` seconds after the first attempt, ``multiplier`` times as much after each further one.
-
-    A delay is at most ``maximum`` seconds.
+    """A delay that is multiplied after each attempt.
 
     Cloudflare's ``base ** attempts`` is ``Exponential(base, base)``.
+
+    Args:
+        initial: The seconds after the first attempt, 0 to 43,200 (12 hours).
+        multiplier: The factor after each further attempt, above 0.
+        maximum: The longest delay in seconds, from ``initial`` to 43,200.
+        jitter: None, ``"full"``, ``"equal"`` or a fraction, which shortens delays: see `JitteredBackoff`.
+
+    Raises:
+        ConfigurationError: A number is out of range, or ``maximum`` is below ``initial``.
     """
 
     initial: float
@@ -180,7 +205,15 @@ class Exponential(JitteredBackoff):
 
 
 class Schedule(JitteredBackoff):
-    """A list of delays in seconds, one for each attempt; the last one repeats."""
+    """A list of delays, one for each attempt; the last one repeats.
+
+    Args:
+        delays: At least one number of seconds, 0 to 43,200 (12 hours) each.
+        jitter: None, ``"full"``, ``"equal"`` or a fraction, which shortens delays: see `JitteredBackoff`.
+
+    Raises:
+        ConfigurationError: The list is empty, or a number is out of range.
+    """
 
     delays: tuple[float, ...]
 
@@ -344,7 +377,8 @@ class RetryPolicy(Value):
         @consumer(policy=patient)
         def handler(message: Message) -> None: ...
 
-    Several consumers can share one policy.
+    Several consumers can share one policy. Its attributes are its arguments; `RetryPolicy.reason` tells how it
+    classifies an error. Its other methods are for tarry's own decisions.
 
     Args:
         max_attempts: The number of attempts, the first included, 1 to 1,000.

@@ -52,6 +52,7 @@ class RetryInPlace(BuiltInStep):
     handles = frozenset({"error"})
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Retry after the delay of the policy if the reason is ``error``; otherwise ask the next step."""
         return _outcomes().retry(failure.policy_delay) if failure.reason in self.handles else next_step(failure)
 
 
@@ -90,6 +91,7 @@ class DeadLetter(BuiltInStep):
         self._freeze(queue=queue, enrich=enrich, include_traceback=include_traceback, redact=redact)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Dead-letter every failure."""
         return _outcomes().dead_letter(failure.reason, _queue_of(self, failure))
 
 
@@ -99,6 +101,7 @@ class DropMessage(BuiltInStep):
     leads_to = "discard"
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Discard the message, whatever the failure."""
         return _outcomes().discard(failure.reason)
 
 
@@ -130,6 +133,7 @@ class LocalRetry(BuiltInStep):
         self._freeze(times=times, delay=backoff)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Run the handler again while ``times`` and the time allow it; otherwise ask the next step."""
         has_verdict = failure.delivery.verdict is not None
         may_retry = failure.reason in self.handles and not has_verdict and isinstance(failure.error, Exception)
         if not may_retry or failure.tries > self.times:
@@ -200,6 +204,7 @@ class SendAgain(BuiltInStep):
         self.refuse_delay_on("")
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Send a copy while ``times`` allows it; otherwise ask the next step."""
         note = failure.note(self.id)
         sent = note if isinstance(note, int) else 0  # a text note is that of another step
         if failure.reason not in self.handles or sent >= self.times:
