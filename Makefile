@@ -18,7 +18,8 @@ export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak mutants slow check lint types \
-    format docs site bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
+    format docs site bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts actionlint workflows \
+    release lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"

@@ -78,7 +78,7 @@ def _target(page: str, link: str) -> str:
 def _navigation(part: re.Match[str]) -> str:
     """Return a part of the sidebar: the pages of a list, under the heading or the words before it."""
     caption = part["heading"] or part["words"]
-    pages = re.findall(r"^- \[.*?\]\((?!\w+:)([^)#]+)\.md\)", part["items"], re.MULTILINE)
+    pages = re.findall(r"\]\((?!\w+:)([^)#]+)\.md\)", part["items"])
     return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
 
 
