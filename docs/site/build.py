@@ -11,7 +11,8 @@ from sphinx.cmd.build import main as sphinx
 import tarry
 
 HERE = Path(__file__).parent
-TO_NEWEST = '<!doctype html><meta http-equiv="refresh" content="0; url={0}/README.html"><a href="{0}/README.html">tarry {0}</a>\n'
+LINK = '<a href="{0}/README.html">tarry {0}</a>\n'
+TO_NEWEST = '<!doctype html><meta http-equiv="refresh" content="0; url={0}/README.html">' + LINK
 VERSIONS = '<!doctype html><html lang="en"><title>tarry: versions</title><h1>tarry: versions</h1>\n<ul>\n{}</ul>\n'
 
 
@@ -24,7 +25,7 @@ def main(site: Path) -> int:
     (site / "versions.html").write_text(VERSIONS.format(items))
     (site / "index.html").write_text(TO_NEWEST.format(versions[0]))
     if not failed:
-        print(f"The site of version {version} is complete: {site / 'index.html'}")
+        sys.stdout.write(f"The site of version {version} is complete: {site / 'index.html'}\n")
     return failed
 
 

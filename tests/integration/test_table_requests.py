@@ -1,4 +1,4 @@
-"""Requests to the idempotency table: in the handler's thread if the timeouts of the client are short, else in another."""
+"""Requests to the idempotency table: in the handler's thread if the client's timeouts are short, else in another."""
 
 import math
 import socketserver
