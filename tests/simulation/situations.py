@@ -149,7 +149,7 @@ SITUATIONS: dict[str, Count] = {
     "entries refused in a batch request": _faults("partial_failure"),
     "a timeout": _answers("timeout"),
     "a crash": _answers("crash"),
-    "a duplicate delivery": _deliveries(lambda each: each.received.fields.get("duplicate")),
+    "a duplicate delivery": _deliveries(lambda each: each.is_duplicate),
     "a message twice in one batch": lambda history: sum(
         len(set(each.batch)) < len(each.batch) for each in history.invocations.values()
     ),

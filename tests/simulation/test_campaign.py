@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tarry import Message, consumer
 from tarry.testing import Sandbox
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing import shrinking
 from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.processes import started
@@ -73,7 +73,7 @@ def test_a_consumer_that_lambda_ends_at_its_deadline_is_reported(sandbox: Sandbo
         sandbox.faults.add(fault, seconds=1)
     events = list(sandbox.run(check=False).events)
     place, first = next((place, each) for place, each in enumerate(events) if each.what == "answered")
-    events[place] = replace(first, fields={**first.fields, "kind": "timeout"})
+    events[place] = HistoryEvent(first.at, first.what, {**first.fields, "kind": "timeout"})
     broken = {violation.rule for violation in answers_come_in_time(RecordedHistory(events))}
     assert broken == (set() if fault else {"answers come in time"})
 

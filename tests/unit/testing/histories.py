@@ -1,7 +1,6 @@
 """Handlers and histories of the sandbox for the tests of its checkers, and changes of histories."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from tarry import Consumer, Message, consumer
@@ -48,6 +47,11 @@ def broken(events: Iterable[HistoryEvent], what: str = "", change: Change = lamb
     return {violation.rule for violation in check(RecordedHistory(kept, settled=True))}
 
 
+def changed(event: HistoryEvent, **parts: Any) -> HistoryEvent:
+    """Return an event with another time, name or fields."""
+    return HistoryEvent(**{"at": event.at, "what": event.what, "fields": event.fields, **parts})
+
+
 def leave_out(event: HistoryEvent) -> None:
     """Leave the event out."""
 
@@ -57,7 +61,7 @@ def having(**fields: Any) -> Callable[[HistoryEvent], HistoryEvent]:
 
     def change(event: HistoryEvent) -> HistoryEvent:
         new = {name: value(event) if callable(value) else value for name, value in fields.items()}
-        return replace(event, fields={**event.fields, **new})
+        return changed(event, fields={**event.fields, **new})
 
     return change
 

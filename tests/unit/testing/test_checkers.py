@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -44,7 +44,7 @@ from tarry.settle.planner import Planner
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
 from tests.sandboxes import work
-from tests.unit.testing.histories import FIFO, broken, events_of, failing, first, having, leave_out, rules
+from tests.unit.testing.histories import FIFO, broken, changed, events_of, failing, first, having, leave_out, rules
 
 LOST, TRUE, DELAYS, BUDGET = "no message is lost", "the log is true", "delays are kept", "requests keep their budget"
 EXPIRES, DUPLICATES, WHY = "no message expires waiting", "duplicates have a cause", "dead letters say why"
@@ -348,7 +348,7 @@ def test_unneeded_requests_for_a_clean_batch_are_reported(
 
 
 def again(event: HistoryEvent, at: float) -> HistoryEvent:
-    return replace(event, at=at, fields={**event.fields, "receive_count": 2})
+    return changed(event, at=at, fields={**event.fields, "receive_count": 2})
 
 
 def test_a_message_that_is_not_deleted_or_received_again_is_reported(sandbox: Sandbox) -> None:
@@ -369,7 +369,7 @@ def test_a_run_outside_the_batch_of_its_invocation_is_reported(sandbox: Sandbox)
 
 def test_concurrent_runs_in_a_group_are_reported(sandbox: Sandbox) -> None:
     events = events_of(sandbox, succeeds, "a", "b", queue=FIFO)
-    later = [replace(event, at=event.at + 5) if event.what == "run_ended" else event for event in events]
+    later = [changed(event, at=event.at + 5) if event.what == "run_ended" else event for event in events]
     assert "groups keep their order" in broken(sorted(later, key=lambda event: event.at))
 
 

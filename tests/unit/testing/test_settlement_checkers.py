@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +34,7 @@ from tests.unit.testing.histories import (
     FIFO,
     TOO_SMALL,
     broken,
+    changed,
     events_of,
     failing,
     first,
@@ -58,7 +58,7 @@ def later(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
 
 def ignored(event: HistoryEvent) -> HistoryEvent:
     """SQS ignores a change of the visibility of a message that is visible."""
-    return replace(event, what="visibility_change_ignored")
+    return changed(event, what="visibility_change_ignored")
 
 
 # moves by SQS
@@ -82,7 +82,7 @@ def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
     def on_fifo(event: HistoryEvent) -> HistoryEvent:
         names = {"orders": FIFO, "orders-dlq": "orders-dlq.fifo"}
         renamed = {name: names.get(str(value), value) for name, value in event.fields.items()}
-        return replace(event, fields=renamed)
+        return changed(event, fields=renamed)
 
     assert MOVES in broken(events)
     assert MOVES in broken(events, STARTED, with_terms(has_own_steps=True))
@@ -184,7 +184,7 @@ def test_a_delay_that_counts_from_the_settlement_is_reported(sandbox: Sandbox) -
     """
     events = events_of(sandbox, failing(1, max_attempts=2, backoff=Fixed(30)), "1")
     place = events.index(first(events, "run_ended"))
-    earlier = [replace(event, at=event.at - 60) for event in events[: place + 1]]
+    earlier = [changed(event, at=event.at - 60) for event in events[: place + 1]]
     assert DELAYS not in broken(events)
     assert DELAYS in broken([*earlier, *events[place + 1 :]])
     assert DELAYS not in broken(events, CHANGED, ignored)
@@ -470,7 +470,7 @@ def test_a_visibility_change_after_the_end_of_the_lease_is_reported(sandbox: San
 
     def received_earlier(event: HistoryEvent) -> HistoryEvent:
         """Move the receive back by almost a minute: the lease ends before the settlement."""
-        return replace(having(visible_until=event.at + 2)(event), at=event.at - 58)
+        return changed(having(visible_until=event.at + 2)(event), at=event.at - 58)
 
     events = events_of(sandbox, handler, "1", visibility_timeout=60)
     assert LEASES not in broken(events)
@@ -485,7 +485,7 @@ def test_on_a_slow_cpu_the_check_of_a_lease_may_be_as_old_as_the_readings_of_the
     def ended_before(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
         """Move the first receive back, so that the lease ends ``seconds`` before the visibility change."""
         at = changed_at - seconds
-        return only(first(events, "received"), lambda event: replace(having(visible_until=at)(event), at=at - 60))
+        return only(first(events, "received"), lambda event: changed(having(visible_until=at)(event), at=at - 60))
 
     assert LEASES not in broken(events, "received", ended_before(0.3))
     assert LEASES in broken(events, "received", ended_before(1))

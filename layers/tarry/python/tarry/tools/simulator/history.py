@@ -1,21 +1,37 @@
 """The history of a run: an append-only list of events, read by checkers and timelines, and a bus for listeners."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, Self
 
 
-@dataclass(slots=True)  # to make a frozen one takes three times as long, and a message has seven
-class HistoryEvent:
+class HistoryEvent(tuple[Any, ...]):
     """An event of a run. It is never changed.
 
     ``at`` is its time in epoch seconds, ``what`` its name (``sent``, ``received``, ``deleted``, ``invoked`` ...), and
     ``fields`` are its details, such as ``queue`` (a name) and ``delivery_id`` (SQS's message id).
     """
 
-    at: float
-    what: str
-    fields: Mapping[str, Any]
+    # A message has seven events: each is one tuple, of the time, the name, the shared names of the fields, and values.
+    __slots__ = ()
+
+    def __new__(cls, at: float, what: str, fields: Mapping[str, Any]) -> Self:
+        names = tuple(fields)
+        return super().__new__(cls, (at, what, _shared.setdefault(names, names), *fields.values()))
+
+    at: float = property(itemgetter(0))  # type: ignore[assignment]
+    what: str = property(itemgetter(1))  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"HistoryEvent(at={self.at!r}, what={self.what!r}, fields={self.fields!r})"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """A new dict at each access."""
+        return dict(zip(self[2], self[3:], strict=True))
+
+
+_shared: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
 class History:
@@ -52,16 +68,16 @@ class History:
         for name in what:
             self._listeners_to.setdefault(name, []).append(callback)
 
-    def add(self, what: str, fields: Mapping[str, Any]) -> None:
-        """Add an event as `record` does, with its fields as a dict."""
-        self.record(what, **fields)
-
     def record(self, what: str, /, **fields: Any) -> None:
         """Add an event at the current time."""
+        self.add(what, fields)
+
+    def add(self, what: str, fields: Mapping[str, Any]) -> None:
+        """Add an event as `record` does, with its fields as a dict."""
         if self.by is not None:
-            fields["by"] = self.by
+            fields = {**fields, "by": self.by}
         if self.invocation is not None:
-            fields["invocation"] = self.invocation
+            fields = {**fields, "invocation": self.invocation}
         event = HistoryEvent(self.now(), what, fields)
         self.recorded += 1
         if self.keeps:

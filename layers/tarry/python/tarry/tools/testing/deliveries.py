@@ -6,7 +6,8 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarry.record.attribute import ATTRIBUTE, body_sum
 
@@ -23,6 +24,9 @@ GONE = ("deleted", "expired", "purged")
 LEFT = (*GONE, "moved")
 TRANSFERS = frozenset({"carried", "failure", "hops"})
 """Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
+
+
+T = TypeVar("T")
 
 
 class RunTerms(NamedTuple):
@@ -68,28 +72,38 @@ class RunVerdict(NamedTuple):
     """Whether it was given on the batch as a whole."""
 
 
+NONE: Any = ()
+NO_ENTRIES: Any = MappingProxyType({})
+"""Stand for empty lists and dicts, of which a history has many; the first element replaces them."""
+
+
+def grown(those: list[T], new: T) -> list[T]:
+    """Append to a list, or begin one instead of `NONE`; return it."""
+    if not those:
+        return [new]
+    those.append(new)
+    return those
+
+
 class HandlerRun:
     """One call of a handler."""
 
-    __slots__ = ("began", "ended", "first_verdicts", "messages", "request_id", "verdicts", "was_abandoned")
+    __slots__ = ("began", "ended", "first_verdicts", "is_batch", "messages", "request_id", "verdicts", "was_abandoned")
 
-    def __init__(self, began: HistoryEvent) -> None:
+    def __init__(self, began: HistoryEvent, fields: Mapping[str, Any]) -> None:
         self.began = began
-        self.request_id: str = began.fields["request_id"]
-        self.messages: Mapping[str, RunMessage] = began.fields["messages"]
+        self.request_id: str = fields["request_id"]
+        self.is_batch: bool = fields["is_batch"]
+        self.messages: Mapping[str, RunMessage] = fields["messages"]
         """Its messages, by delivery id."""
         self.ended: HistoryEvent | None = None
         """None if its process died first."""
-        self.verdicts: Mapping[str, RunVerdict] = {}
+        self.verdicts: Mapping[str, RunVerdict] = NO_ENTRIES
         """Its verdicts, by delivery id; none if its process died first."""
-        self.first_verdicts: dict[str, HistoryEvent] = {}
+        self.first_verdicts: dict[str, HistoryEvent] = NO_ENTRIES
         """The first verdict that it gave on each message while it ran, by delivery id."""
         self.was_abandoned = False
         """Whether its thread was abandoned: it ended after its message was decided, or its invocation had answered."""
-
-    @property
-    def is_batch(self) -> bool:
-        return bool(self.began.fields["is_batch"])
 
     def attempt(self, delivery_id: str) -> int:
         return self.messages[delivery_id].attempt
@@ -124,46 +138,44 @@ class HandlerRun:
 class ObservedInvocation:
     """One call of a function; ``answered`` is None while it runs."""
 
-    def __init__(self, invoked: HistoryEvent, copies: list[MessageCopy]) -> None:
+    def __init__(self, invoked: HistoryEvent, fields: Mapping[str, Any], copies: list[MessageCopy]) -> None:
         self.invoked = invoked
         self.copies = copies
         """The messages of its batch, in order; a message that is in the batch twice is listed twice."""
-        self.request_id = str(invoked.fields["request_id"])
-        self.batch: list[str] = invoked.fields["delivery_ids"]
+        self.request_id = str(fields["request_id"])
+        self.batch: list[str] = fields["delivery_ids"]
         self.deliveries: dict[str, ObservedDelivery] = {}
         """The deliveries in its batch, by delivery id; for a message that is in it twice, the later delivery."""
         self.answered: HistoryEvent | None = None
+        self.ended_well = False
         self.failed: frozenset[str] = frozenset()
         """The delivery ids that it left in the queue."""
         self.handler_called: HistoryEvent | None = None
         self.handler_returned: HistoryEvent | None = None
         self.consumed: HistoryEvent | None = None
         """The event that a consumer of tarry took it; None for any other function."""
-        self.requests: list[HistoryEvent] = []
+        self.requests: list[HistoryEvent] = NONE
         """Its requests, but for those by which its handler sends."""
         self.runs: list[HandlerRun] = []
         self.running = 0
         """The number of runs that have not ended."""
-        self.faults: list[HistoryEvent] = []
-        self.refusals: list[HistoryEvent] = []
-        self.sent: list[HistoryEvent] = []
+        self.faults: list[HistoryEvent] = NONE
+        self.refusals: list[HistoryEvent] = NONE
+        self.sent: list[HistoryEvent] = NONE
         """The messages that it sent, including those that SQS dropped as duplicates."""
 
-    def take(self, event: HistoryEvent) -> None:
+    def take(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Note an event of this invocation."""
         match event.what:
             case "answered":
-                self.answered, self.failed = event, frozenset(event.fields["failed"])
+                self.answered, self.failed = event, frozenset(fields["failed"])
+                self.ended_well = fields.get("kind") == "returned"
             case "handler_returned" | "consumed" | "handler_called":
                 setattr(self, event.what, event)
-            case "request" if not (self.running and event.fields["operation"].startswith("SendMessage")):
-                self.requests.append(event)  # a handler that sends does so while it runs, tarry before or after
+            case "request" if not (self.running and fields["operation"].startswith("SendMessage")):
+                self.requests = grown(self.requests, event)  # a handler sends while it runs, tarry before or after
             case "refused":
-                self.refusals.append(event)
-
-    @property
-    def ended_well(self) -> bool:
-        return self.answered is not None and self.answered.fields["kind"] == "returned"
+                self.refusals = grown(self.refusals, event)
 
     @property
     def answered_at(self) -> float:
@@ -199,21 +211,24 @@ class ObservedInvocation:
 class ObservedDelivery:
     """One receive of a message."""
 
-    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "run", "runs", "sends")
+    __slots__ = (
+        "at", "copy", "count", "handle", "invocation", "is_duplicate", "lease_ends_at", "other_copies", "runs", "sends",
+    )  # fmt: skip
 
-    def __init__(self, copy: MessageCopy, received: HistoryEvent) -> None:
+    def __init__(self, copy: MessageCopy, received: HistoryEvent, fields: Mapping[str, Any]) -> None:
         self.copy = copy
-        self.received = received
         self.at = received.at
-        self.count = int(received.fields["receive_count"])
+        self.count = int(fields["receive_count"])
+        self.handle: str | None = fields.get("receipt_handle")
+        self.is_duplicate: bool = fields.get("duplicate", False)
+        self.lease_ends_at = float(fields["visible_until"])
+        """When the message is visible again, unless a request changes its visibility."""
         self.invocation: ObservedInvocation | None = None
         """None if no function got it, or only a later receive of the same message."""
-        self.runs: list[HandlerRun] = []
-        self.run: HandlerRun | None = None
-        """The last run, whose verdict counts."""
-        self.sends: list[HistoryEvent] = []
+        self.runs: list[HandlerRun] = NONE
+        self.sends: list[HistoryEvent] = NONE
         """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
-        self.other_copies: list[ObservedDelivery] = []
+        self.other_copies: list[ObservedDelivery] = NONE
         """Deliveries of other copies of the message in the same batch: it is unknown for which one a copy was sent."""
 
     @property
@@ -221,6 +236,11 @@ class ObservedDelivery:
         """The invocation of a delivery that has one."""
         assert self.invocation is not None
         return self.invocation
+
+    @property
+    def run(self) -> HandlerRun | None:
+        """The last run, whose verdict counts."""
+        return self.runs[-1] if self.runs else None
 
     @property
     def last_run(self) -> HandlerRun:
@@ -233,13 +253,8 @@ class ObservedDelivery:
         return self.last_run.messages[self.copy.delivery_id]
 
     @property
-    def lease_ends_at(self) -> float:
-        """When the message is visible again, unless a request changes its visibility."""
-        return float(self.received.fields["visible_until"])
-
-    @property
     def verdict(self) -> str | None:
-        return self.run.verdict(self.copy.delivery_id) if self.run is not None else None
+        return self.runs[-1].verdict(self.copy.delivery_id) if self.runs else None
 
     @property
     def ended_well(self) -> bool:
@@ -275,8 +290,7 @@ class ObservedDelivery:
         """The changes of its visibility that its invocation made."""
         if self.invocation is None or not self.copy.changes:
             return []
-        key = self.received.fields["receipt_handle"], self.invocation.request_id
-        return self.copy.changes_by_handle.get(key, [])
+        return self.copy.changes_by_handle.get((self.handle, self.invocation.request_id), [])
 
     @property
     def log_lines(self) -> list[HistoryEvent]:
@@ -304,38 +318,41 @@ class MessageCopy:
     """One message of SQS, from its send to its end. A copy that tarry sends is another one with the same ``id``."""
 
     __slots__ = (
-        "_by_count", "attributes", "body", "came_from", "changes", "changes_by_handle", "deliveries", "delivery_id",
+        "attributes", "body", "came_from", "changes", "changes_by_handle", "deliveries", "delivery_id",
         "end", "events", "group", "has_unclear_origin", "id", "invocations", "is_dead_letter", "left_at", "log_lines",
-        "queue", "record", "redriven_from", "sent", "sent_to", "steps", "timeline", "visible_at",
+        "queue", "record", "redriven_from", "sender", "sent", "sent_to", "steps", "timeline", "visible_at",
     )  # fmt: skip
 
-    def __init__(self, sent: HistoryEvent, redriven_from: MessageCopy | None) -> None:
+    def __init__(self, sent: HistoryEvent, fields: Mapping[str, Any], redriven_from: MessageCopy | None) -> None:
         self.sent = sent
         self.redriven_from = redriven_from
         """The dead letter that SQS moved back as this copy."""
-        self.delivery_id: str = sent.fields["delivery_id"]
-        self.body = str(sent.fields["body"])
-        self.attributes: Mapping[str, Any] = sent.fields.get("attributes") or {}
+        self.sender: str | None = fields.get("by")
+        """The request id of the invocation that sent it; None for a test or a redrive."""
+        self.delivery_id: str = fields["delivery_id"]
+        self.body = str(fields["body"])
+        self.attributes: Mapping[str, Any] = fields.get("attributes") or {}
         self.record = record_of(self.attributes, self.body)
         self.id = str((self.record or {}).get("id") or self.delivery_id)
         """The stable id: the same for all copies of a message."""
-        self.sent_to: str = sent.fields["queue"]
+        self.sent_to: str = fields["queue"]
         self.queue: str = self.sent_to
         """The queue that it is in, or was in last."""
-        self.group: str | None = sent.fields.get("group")
+        self.group: str | None = fields.get("group")
         self.timeline: Timeline
         self.steps: CopySteps
         """Its part of the timeline of its message."""
         self.events = [sent]
-        self.deliveries: list[ObservedDelivery] = []
-        self.invocations: list[ObservedInvocation] = []
-        self.changes: list[HistoryEvent] = []
+        self.deliveries: list[ObservedDelivery] = NONE
+        self.invocations: list[ObservedInvocation] = NONE
+        """In `ProjectedHistory` only."""
+        self.changes: list[HistoryEvent] = NONE
         """The changes of its visibility."""
-        self.changes_by_handle: dict[tuple[str | None, str | None], list[HistoryEvent]] = {}
+        self.changes_by_handle: dict[tuple[str | None, str | None], list[HistoryEvent]] = NO_ENTRIES
         """The same, by the receipt handle that was used and the invocation that used it."""
         self.visible_at = 0.0
         """When it is visible again, since its last receive."""
-        self.log_lines: dict[str | None, list[HistoryEvent]] = {}
+        self.log_lines: dict[str | None, list[HistoryEvent]] = NO_ENTRIES
         """The lines of tarry's log about it, by the invocation's request id."""
         self.end: HistoryEvent | None = None
         """Its deletion, expiry or purge, or its redrive, which makes another copy; None if it is still there.
@@ -350,21 +367,18 @@ class MessageCopy:
         """Whether it was sent as a dead letter: its attempts are counted from 1 again."""
         self.has_unclear_origin = False
         """Whether its original, or that of a copy before it, is unknown: several copies were in one batch."""
-        self._by_count: dict[int, ObservedDelivery] = {}
 
-    def take(self, event: HistoryEvent) -> None:
+    def take(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Note an event of this copy."""
         self.events.append(event)
-        fields = event.fields
         match event.what:
             case "received":
-                delivery = ObservedDelivery(self, event)
-                self.deliveries.append(delivery)
-                self._by_count.setdefault(delivery.count, delivery)
+                self.deliveries = grown(self.deliveries, ObservedDelivery(self, event, fields))
                 self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
                 return
             case "visibility_changed":
-                self.changes.append(event)
+                self.changes = grown(self.changes, event)
+                self.changes_by_handle = self.changes_by_handle or {}
                 self.changes_by_handle.setdefault((fields.get("receipt_handle"), fields.get("by")), []).append(event)
                 self.visible_at = fields["visible_until"]
             case "moved":
@@ -378,18 +392,19 @@ class MessageCopy:
 
     def shorten(self, most: int) -> list[ObservedInvocation]:
         """Forget all but the first delivery and the latest ones; return the invocations that are forgotten."""
-        forgotten = self.invocations[:-most]
+        forgotten = list(self.invocations[:-most])
         keys = {invocation.request_id for invocation in forgotten}
         self.forget_receives(most)
-        del self.invocations[:-most]
+        self.invocations = self.invocations[-most:]
         self.log_lines = {key: value[-most:] for key, value in self.log_lines.items() if key not in keys}
         return forgotten
 
     def forget_receives(self, most: int) -> None:
         """Forget all but the first receive and the latest ones, with the changes of its visibility."""
-        del self.events[1:-most], self.deliveries[1:-most], self.changes[:-most]
-        self._by_count = {delivery.count: delivery for delivery in self.deliveries}
-        handles = {delivery.received.fields.get("receipt_handle") for delivery in self.deliveries}
+        del self.events[1:-most]
+        self.deliveries = [*self.deliveries[:1], *self.deliveries[1:][-most:]]
+        self.changes = self.changes[-most:]
+        handles = {delivery.handle for delivery in self.deliveries}
         self.changes_by_handle = {key: value for key, value in self.changes_by_handle.items() if key[0] in handles}
 
     @property
@@ -401,11 +416,6 @@ class MessageCopy:
         """The copy that was sent on as this one, or moved back by SQS."""
         return self.came_from.copy if self.came_from is not None else self.redriven_from
 
-    @property
-    def sender(self) -> str | None:
-        """The request id of the invocation that sent it; None for a test or a redrive."""
-        return self.sent.fields.get("by")
-
     def all(self, *what: str) -> Iterator[HistoryEvent]:
         return (event for event in self.events if event.what in what)
 
@@ -415,7 +425,13 @@ class MessageCopy:
         return self.changes[begin : bisect_right(self.changes, last, key=lambda event: event.at)]
 
     def delivery(self, count: int) -> ObservedDelivery | None:
-        return self._by_count.get(count)
+        """The delivery with this receive count; the counts are usually consecutive."""
+        if not self.deliveries:
+            return None
+        place = count - self.deliveries[0].count
+        if 0 <= place < len(self.deliveries) and self.deliveries[place].count == count:
+            return self.deliveries[place]
+        return next((each for each in self.deliveries if each.count == count), None)
 
 
 def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:

@@ -183,6 +183,7 @@ class _Watch:
             "was_abandoned": not self._is_batch and self._deliveries[0].is_closed,
         }
         self.history.add("run_ended", fields)
+        self._deliveries, self._subject = [], None  # they refer to this object
 
     def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
         """Return the verdicts on the messages of the call, by delivery id."""

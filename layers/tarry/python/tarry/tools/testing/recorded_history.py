@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,7 @@ from tarry.record.attribute import is_dead_letter
 from tarry.sqs.client import FAILURE_KEPT_SECONDS
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.lines import is_transition
-from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
+from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation, grown
 from tarry.tools.testing.timeline import CopySteps, Timeline, attempt_of
 
 RECURSION = "Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow)"
@@ -37,7 +36,7 @@ class HistoryFacts:
         """The event that connected a function, by queue."""
         self._runs: dict[int, HandlerRun] = {}
         self._redriven: dict[str, MessageCopy] = {}
-        self._take: dict[str, Callable[[HistoryEvent], None]] = {
+        self._take: dict[str, Callable[[HistoryEvent, Mapping[str, Any]], None]] = {
             "sent": self._sent,
             "received": self._received,
             "deleted": self._went_on,
@@ -45,41 +44,42 @@ class HistoryFacts:
             "run_started": self._ran,
             "verdict": self._gave_verdict,
             "run_ended": self._ended,
-            "transition_logged": lambda event: self._logged(event, event.fields),
+            "transition_logged": lambda event, fields: self._logged(event, fields, fields),
             "logged": self._wrote,
-            "problem": self.problems.append,
-            "deduplicated": self.deduplicated.append,
+            "problem": lambda event, _: self.problems.append(event),
+            "deduplicated": lambda event, _: self.deduplicated.append(event),
             "fault": self._fault,
-            "fault_added": self.planned_faults.append,
+            "fault_added": lambda event, _: self.planned_faults.append(event),
             "recursion_stopped": self._recursion_stopped,
-            "queue_configured": lambda event: self.queues.update({event.fields["queue"]: event.fields["attributes"]}),
-            "connected": lambda event: self.connected.update({event.fields["queue"]: event}),
+            "queue_configured": lambda _, fields: self.queues.update({fields["queue"]: fields["attributes"]}),
+            "connected": lambda event, fields: self.connected.update({fields["queue"]: event}),
         }
 
     def take(self, event: HistoryEvent) -> None:
         """Note the facts of the next event."""
-        self._take.get(event.what, self._goes_on)(event)
+        self._take.get(event.what, self._goes_on)(event, event.fields)
 
     def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
         return [self.copies[each] for each in delivery_ids if each in self.copies]
 
-    def _sent(self, event: HistoryEvent) -> None:
-        copy = MessageCopy(event, self._redriven.pop(event.fields["delivery_id"], None))
+    def _sent(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        copy = MessageCopy(event, fields, self._redriven.pop(fields["delivery_id"], None))
         self.copies[copy.delivery_id] = copy
 
-    def _received(self, event: HistoryEvent) -> None:
-        if event.fields["delivery_id"] not in self.copies:  # sent to an SQS that does not report what is sent
-            self._sent(replace(event, fields={**event.fields, "by": None}))
-        self.copies[event.fields["delivery_id"]].take(event)
+    def _received(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        copy = self.copies.get(fields["delivery_id"])
+        if copy is None:  # sent to an SQS that does not report what is sent
+            unsent = {**fields, "by": None}
+            self._sent(HistoryEvent(event.at, event.what, unsent), unsent)
+            copy = self.copies[fields["delivery_id"]]
+        copy.take(event, fields)
 
-    def _invoked(self, event: HistoryEvent) -> None:
-        invocation = ObservedInvocation(event, self._known(event.fields["delivery_ids"]))
+    def _invoked(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        invocation = ObservedInvocation(event, fields, self._known(fields["delivery_ids"]))
         self.invocations[invocation.request_id] = invocation
-        for copy in invocation.copies:
-            copy.invocations.append(invocation)
 
-    def _ran(self, event: HistoryEvent) -> None:
-        run = self._runs[event.fields["run"]] = HandlerRun(event)
+    def _ran(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        run = self._runs[fields["run"]] = HandlerRun(event, fields)
         self.runs.append(run)
         invocation = self.invocations[run.request_id]
         invocation.runs.append(run)
@@ -87,69 +87,68 @@ class HistoryFacts:
         for delivery_id, message in run.messages.items():
             delivery = self.copies[delivery_id].delivery(message.receive_count)
             if delivery is not None:
-                delivery.runs.append(run)
-                delivery.run = run
+                delivery.runs = grown(delivery.runs, run)
 
-    def _gave_verdict(self, event: HistoryEvent) -> None:
-        run = self._runs[event.fields["run"]]
-        if run.ended is None:
-            run.first_verdicts.setdefault(event.fields["delivery_id"], event)
+    def _gave_verdict(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        if (run := self._runs.get(fields["run"])) is not None:
+            run.first_verdicts = run.first_verdicts or {}
+            run.first_verdicts.setdefault(fields["delivery_id"], event)
 
-    def _ended(self, event: HistoryEvent) -> None:
-        run = self._runs[event.fields["run"]]
+    def _ended(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        run = self._runs.pop(fields["run"])
         invocation = self.invocations[run.request_id]
-        invocation.running -= run.ended is None
-        run.ended, run.verdicts = event, event.fields["verdicts"]
-        run.was_abandoned = invocation.answered is not None or event.fields.get("was_abandoned", False)
+        invocation.running -= 1
+        run.ended, run.verdicts = event, fields["verdicts"]
+        run.was_abandoned = invocation.answered is not None or fields.get("was_abandoned", False)
 
-    def _wrote(self, event: HistoryEvent) -> None:
+    def _wrote(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""
-        fields = event.fields.get("fields")
-        if fields and is_transition(fields):
-            self._logged(event, {name: value for name, value in fields.items() if value is not None})
+        written = fields.get("fields")
+        if written and is_transition(written):
+            self._logged(event, fields, {name: value for name, value in written.items() if value is not None})
 
-    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
-        copy = self.copies.get(fields.get("delivery_id", ""))
+    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+        copy = self.copies.get(line.get("delivery_id", ""))
         if copy is not None:
-            copy.log_lines.setdefault(event.fields.get("request_id"), []).append(event)
+            copy.log_lines = copy.log_lines or {}
+            copy.log_lines.setdefault(fields.get("request_id"), []).append(event)
 
-    def _goes_on(self, event: HistoryEvent) -> None:
+    def _goes_on(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Note an event of an invocation or of a copy."""
-        fields = event.fields
         invocation = self.invocations.get(fields.get("request_id", ""))
         if invocation is not None:
-            self._of_invocation(invocation, event)
+            self._of_invocation(invocation, event, fields)
         if invocation is None or event.what == "garbled":
-            self._went_on(event)
+            self._went_on(event, fields)
 
-    def _went_on(self, event: HistoryEvent) -> None:
+    def _went_on(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Note an event of a copy."""
-        if (copy := self.copies.get(event.fields.get("delivery_id", ""))) is not None:
-            self._of_copy(copy, event)
+        if (copy := self.copies.get(fields.get("delivery_id", ""))) is not None:
+            self._of_copy(copy, event, fields)
 
-    def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
-        copy.take(event)
-        if "new_delivery_id" in event.fields:  # SQS moved it; the copy that it made is the same message
-            self._redriven[event.fields["new_delivery_id"]] = copy
+    def _of_copy(self, copy: MessageCopy, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        copy.take(event, fields)
+        if "new_delivery_id" in fields:  # SQS moved it; the copy that it made is the same message
+            self._redriven[fields["new_delivery_id"]] = copy
 
-    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
-        invocation.take(event)
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        invocation.take(event, fields)
         if event.what != "handler_called":
             return
-        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
+        latest = dict(sorted(fields["receives"], key=lambda each: int(each[1])))
         for copy in dict.fromkeys(invocation.copies):
             delivery = copy.delivery(latest.get(copy.delivery_id, 0))
             if delivery is not None:
                 delivery.invocation = invocation
                 invocation.deliveries[copy.delivery_id] = delivery
 
-    def _fault(self, event: HistoryEvent) -> None:
+    def _fault(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         self.faults.append(event)
-        invocation = self.invocations.get(event.fields.get("request_id", ""))
+        invocation = self.invocations.get(fields.get("request_id", ""))
         if invocation is not None:
-            invocation.faults.append(event)
+            invocation.faults = grown(invocation.faults, event)
 
-    def _recursion_stopped(self, event: HistoryEvent) -> None:
+    def _recursion_stopped(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Do nothing: it changes no message."""
 
 
@@ -196,9 +195,9 @@ class ProjectedHistory(HistoryFacts):
             self.invocations.pop(invocation.request_id, None)
             invocation.copies.clear()  # a message that is kept would keep the others of its batches
 
-    def _sent(self, event: HistoryEvent) -> None:
-        super()._sent(event)
-        copy = self.copies[event.fields["delivery_id"]]
+    def _sent(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._sent(event, fields)
+        copy = self.copies[fields["delivery_id"]]
         copy.steps = CopySteps(copy)
         if copy.redriven_from is not None:
             copy.redriven_from.timeline.join(copy)
@@ -218,28 +217,31 @@ class ProjectedHistory(HistoryFacts):
                 self._unnamed.setdefault((copy.sender, copy.sent_to, copy.body), []).append(copy)
         copy.steps.appears()
 
-    def _invoked(self, event: HistoryEvent) -> None:
-        super()._invoked(event)
+    def _invoked(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._invoked(event, fields)
         groups: set[str] = set()
-        for copy in self.invocations[event.fields["request_id"]].copies:
+        invocation = self.invocations[fields["request_id"]]
+        for copy in invocation.copies:
+            copy.invocations = grown(copy.invocations, invocation)
+        for copy in invocation.copies:
             attempt = attempt_of(copy, behind=copy.group in groups) if self._by_deliveries else None
             copy.steps.begins(event.at, attempt)
             if copy.group and copy.is_fifo:
                 groups.add(copy.group)
 
-    def _ran(self, event: HistoryEvent) -> None:
-        super()._ran(event)
-        for delivery_id, message in event.fields["messages"].items():
+    def _ran(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._ran(event, fields)
+        for delivery_id, message in fields["messages"].items():
             self.copies[delivery_id].steps.runs(message.attempt)
 
-    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
-        super()._logged(event, fields)
-        copy = self.copies.get(fields.get("delivery_id", ""))
+    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+        super()._logged(event, fields, line)
+        copy = self.copies.get(line.get("delivery_id", ""))
         if copy is None:
             return
-        if "dead_letter_queue" in fields:
-            self._join_unnamed(copy, fields["dead_letter_queue"])
-        copy.steps.logged(event.at, fields)
+        if "dead_letter_queue" in line:
+            self._join_unnamed(copy, line["dead_letter_queue"])
+        copy.steps.logged(event.at, line)
 
     def _join_unnamed(self, copy: MessageCopy, queue: str) -> None:
         """Add a dead letter without a record, which has no stable id, to the timeline of its message."""
@@ -251,26 +253,26 @@ class ProjectedHistory(HistoryFacts):
             for each in alone.copies:
                 copy.timeline.join(each)
 
-    def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
-        super()._of_copy(copy, event)
-        copy.steps.take(event)
+    def _of_copy(self, copy: MessageCopy, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._of_copy(copy, event, fields)
+        copy.steps.take(event, fields)
 
-    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
-        super()._of_invocation(invocation, event)
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._of_invocation(invocation, event, fields)
         if event.what == "answered":
             for copy in tuple(invocation.copies):  # a step may let the invocation be forgotten
                 if copy.invocations[-1] is invocation:  # else another invocation has it by now
-                    copy.steps.answered(event)
+                    copy.steps.answered(event.at, fields)
 
-    def _fault(self, event: HistoryEvent) -> None:
-        super()._fault(event)
-        of = f" of {event.fields['operation']}" if event.fields.get("operation") else ""
-        invocation = self.invocations.get(event.fields.get("request_id", ""))
+    def _fault(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._fault(event, fields)
+        of = f" of {fields['operation']}" if fields.get("operation") else ""
+        invocation = self.invocations.get(fields.get("request_id", ""))
         for copy in invocation.copies if invocation is not None else ():
-            copy.timeline.faults.append((event.at, f"{event.fields['kind']}{of}"))
+            copy.timeline.faults.append((event.at, f"{fields['kind']}{of}"))
 
-    def _recursion_stopped(self, event: HistoryEvent) -> None:
-        for copy in self._known(event.fields["delivery_ids"]):
+    def _recursion_stopped(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        for copy in self._known(fields["delivery_ids"]):
             copy.steps.refused(event.at, RECURSION)
 
 
@@ -282,11 +284,11 @@ class RecordedHistory(HistoryFacts):
 
     def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
         super().__init__()
-        self.events = list(events)
+        self.events = tuple(events)
         self.settled = settled
         handlers, other = self._take, self._goes_on
         for event in self.events:  # as `take` does, without a call for each: a message has seven events
-            handlers.get(event.what, other)(event)
+            handlers.get(event.what, other)(event, event.fields)
         for invocation in self.invocations.values():
             for same in _grouped(invocation, lambda each: each.copy.id).values():
                 for delivery in same if len(same) > 1 else ():
@@ -312,7 +314,7 @@ class RecordedHistory(HistoryFacts):
 
     def _trace(self, copy: MessageCopy, sender: ObservedInvocation) -> None:
         """Find the delivery in whose place a copy was sent, and give the copy its stable id."""
-        sender.sent.append(copy.sent)
+        sender.sent = grown(sender.sent, copy.sent)
         by_id, by_body = self._batch(sender)
         candidates = by_id.get(copy.id, [])
         if copy.record is None:
@@ -321,13 +323,13 @@ class RecordedHistory(HistoryFacts):
             delivery = min(candidates, key=lambda each: _unlikeliness(each, copy))
             copy.came_from, copy.id = delivery, delivery.copy.id
             copy.is_dead_letter = not copy.record or is_dead_letter(copy.record)  # only a dead letter may lack a record
-            delivery.sends.append(copy.sent)
+            delivery.sends = grown(delivery.sends, copy.sent)
 
     def _note_deduplicated(self, event: HistoryEvent, sender: ObservedInvocation) -> None:
         """Note a copy that SQS dropped, since it had the same deduplication id as an earlier one."""
-        sender.sent.append(event)
+        sender.sent = grown(sender.sent, event)
         for delivery in self._batch(sender)[0].get(self.copies[event.fields["delivery_id"]].id, ()):
-            delivery.sends.append(event)
+            delivery.sends = grown(delivery.sends, event)
 
     def _may_lack_record(self, delivery: ObservedDelivery, target: str) -> bool:
         """Whether a delivery may have been dead-lettered without a record: by the log, or before its process died."""

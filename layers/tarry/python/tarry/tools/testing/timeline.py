@@ -129,9 +129,8 @@ class CopySteps:
             before, self._now = self._now, replace(self._now, attempt=attempt)
             self._copy.timeline.replace(before, self._now)
 
-    def take(self, event: HistoryEvent) -> None:
+    def take(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
         """Add the step of an event, if it makes one."""
-        fields = event.fields
         match event.what:
             case "deleted" if fields.get("by") is not None and self._now is not None and not self._now.is_gone:
                 self._deleted(event.at, fields["by"], self._now.state)
@@ -146,7 +145,7 @@ class CopySteps:
                 why = f"by SQS itself, after {count} receive{'s'[: count != 1]}"
                 self._step(event.at, State.DEAD_LETTERED, origin=fields["queue"], sent_to=fields["to"], text=why)
 
-    def answered(self, event: HistoryEvent) -> None:
+    def answered(self, at: float, fields: Mapping[str, Any]) -> None:
         """Add the step of a function's answer, unless a log line about the message has told its state."""
         timeline = self._copy.timeline
         if self._now is None or self._now.state is not State.IN_FLIGHT:
@@ -155,13 +154,13 @@ class CopySteps:
             record, timeline.dead_letter = timeline.dead_letter, None
             failure = record["failure"] if record is not None else {}
             why = ": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
-            self._step(event.at, State.COMMITTED if record is None else State.DEAD_LETTERED, text=why)
-        elif self._copy.delivery_id in event.fields.get("ignored", ()):
+            self._step(at, State.COMMITTED if record is None else State.DEAD_LETTERED, text=why)
+        elif self._copy.delivery_id in fields.get("ignored", ()):
             self._is_ignored = True
-        elif self._copy.delivery_id in event.fields["failed"]:
-            delay = max(0.0, self._copy.visible_at - event.at)
-            own = event.fields.get("errors", {}).get(self._copy.delivery_id)  # else the error is that of its batch
-            self._step(event.at, State.WAITING_RETRY, delay=delay, text=own or event.fields["why"] or REPORTED)
+        elif self._copy.delivery_id in fields["failed"]:
+            delay = max(0.0, self._copy.visible_at - at)
+            own = fields.get("errors", {}).get(self._copy.delivery_id)  # else the error is that of its batch
+            self._step(at, State.WAITING_RETRY, delay=delay, text=own or fields["why"] or REPORTED)
 
     def logged(self, at: float, fields: Mapping[str, Any]) -> None:
         """Add the step that tarry logged, in place of the delete or the answer of the function that belongs to it."""

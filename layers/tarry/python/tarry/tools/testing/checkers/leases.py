@@ -220,9 +220,9 @@ def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:
 
     On a standard queue this may be an earlier delivery: its receipt handle still works.
     """
-    if following.received.fields.get("duplicate"):
+    if following.is_duplicate:
         return True
-    handle = delivery.received.fields["receipt_handle"]
+    handle = delivery.handle
     changes = delivery.copy.changed_between(delivery.at, following.at)
     return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
 
