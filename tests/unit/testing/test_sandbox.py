@@ -14,7 +14,9 @@ import pytest
 from tarry import Batch, Exponential, Fixed, LogOptions, Message, Queue, batch_consumer, consumer
 from tarry.testing import Realism, Sandbox
 from tarry.tools.simulator.actors import SimulationError
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.simulator.simulation import RealSleep
+from tarry.tools.testing.deliveries import OneEntry
 from tarry.world import Interrupted, current
 from tests.sandboxes import work
 
@@ -388,3 +390,16 @@ def test_a_closed_sandbox_does_not_run() -> None:
         pass
     with pytest.raises(RuntimeError, match="the sandbox is closed"):
         sandbox.run()
+
+
+def test_a_run_of_one_message_names_it_as_a_dict_would() -> None:
+    messages = OneEntry("id", 7)
+    assert (messages["id"], messages.get("other"), "other" in messages, len(messages)) == (7, None, False, 1)
+    assert messages == {"id": 7}
+    assert str(messages) == "{'id': 7}"
+
+
+def test_an_event_shows_its_fields_which_a_reader_cannot_change() -> None:
+    event = HistoryEvent(5.0, "sent", {"queue": "orders"})
+    event.fields["queue"] = "others"
+    assert repr(event) == "HistoryEvent(at=5.0, what='sent', fields={'queue': 'orders'})"

@@ -31,6 +31,7 @@ class HistoryEvent(tuple[Any, ...]):
         return dict(zip(self[2], self[3:], strict=True))
 
 
+_made: Callable[..., Any] = tuple.__new__
 _shared: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
@@ -78,7 +79,8 @@ class History:
             fields = {**fields, "by": self.by}
         if self.invocation is not None:
             fields = {**fields, "invocation": self.invocation}
-        event = HistoryEvent(self.now(), what, fields)
+        names = tuple(fields)
+        event = _made(HistoryEvent, (self.now(), what, _shared.setdefault(names, names), *fields.values()))
         self.recorded += 1
         if self.keeps:
             self.events.append(event)

@@ -27,6 +27,8 @@ MAX_PER_REQUEST = 10
 PAUSE_SECONDS = 1.0
 """The pause after a request to SQS that failed."""
 THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
+OTHER_BYTES = 4_096
+"""More than a record has beside its body, message attributes and trace header."""
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
@@ -35,6 +37,13 @@ _written = json.JSONEncoder(ensure_ascii=False).encode
 def record_bytes(record: Mapping[str, Any]) -> int:
     """Return the size of a record in an event."""
     return len(_written(record).encode()) + len(", ")
+
+
+def most_record_bytes(record: Mapping[str, Any]) -> int:
+    """Return a size that a record does not exceed: that with the longest escapes, for one with a body only."""
+    if record["messageAttributes"] or "AWSTraceHeader" in record["attributes"]:
+        return record_bytes(record)
+    return len("\\u0000") * len(record["body"]) + OTHER_BYTES
 
 
 class QueuePort(Protocol):
@@ -60,16 +69,19 @@ class GatheredBatch:
     until: float
     """When the first of them becomes visible again."""
     records: list[dict[str, Any]] = field(default_factory=list)
-    event_bytes: int = EVENT_OVERHEAD_BYTES
+    most_bytes: int = EVENT_OVERHEAD_BYTES
+    """The size of the event, or more."""
     throttles: int = 0
 
     def add(self, record: dict[str, Any]) -> bool:
         """Add a record if the event does not become too large; return whether it did not."""
-        size = record_bytes(record)
-        if self.records and self.event_bytes + size > MAX_EVENT_BYTES:
-            return False
+        most = most_record_bytes(record)
+        if self.records and self.most_bytes + most > MAX_EVENT_BYTES:  # else the size, which takes long, is not needed
+            self.most_bytes, most = EVENT_OVERHEAD_BYTES + sum(map(record_bytes, self.records)), record_bytes(record)
+            if self.most_bytes + most > MAX_EVENT_BYTES:
+                return False
         self.records.append(record)
-        self.event_bytes += size
+        self.most_bytes += most
         return True
 
     @property

@@ -67,7 +67,7 @@ class Lineage:
         return True
 
     def _on_sent(self, event: HistoryEvent) -> None:
-        if (batch := self._sender(event)) is not None:
+        if self._batches and (batch := self._sender(event.fields)) is not None:
             function, bodies = batch
             parents = [each for each, body in bodies.items() if body == event.fields["body"]] or bodies
             chains = [self._invocations.get(each, {}) for each in parents]
@@ -75,13 +75,12 @@ class Lineage:
             self._invocations[event.fields["delivery_id"]] = {**chain, function: chain.get(function, 0) + 1}
 
     def _on_gone(self, event: HistoryEvent) -> None:
-        self._invocations.pop(event.fields["delivery_id"], None)
+        if self._invocations:  # else this costs every delete
+            self._invocations.pop(event.fields["delivery_id"], None)
 
-    def _sender(self, event: HistoryEvent) -> tuple[str, Mapping[str, str]] | None:
+    def _sender(self, sent: Mapping[str, Any]) -> tuple[str, Mapping[str, str]] | None:
         """Return the function and the batch of the invocation that sent a message; None for any other sender."""
-        if not self._batches:
-            return None
-        names: Iterable[str] = (event.fields.get("invocation", ""), event.fields.get("by", ""))
+        names: Iterable[str] = (sent.get("invocation", ""), sent.get("by", ""))
         return next((self._batches[each] for each in names if each in self._batches), None)
 
 

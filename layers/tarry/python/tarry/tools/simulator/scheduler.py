@@ -59,7 +59,8 @@ class Scheduler:
 
     def at(self, when: float, action: Action) -> Timer:
         """Schedule an action; a time that has passed means now. Actions of the same time run first in, first out."""
-        when = max(when, self.now)
+        if when < (now := self.now):
+            when = now
         timer = Timer(when, action, self)
         self._added += 1
         heappush(self._heap, (when, self._added, timer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tarry.record.attribute import ATTRIBUTE, body_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tarry.tools.simulator.history import HistoryEvent
     from tarry.tools.testing.timeline import CopySteps, Timeline
@@ -55,6 +56,29 @@ class RunMessage(NamedTuple):
     is_exact: bool
     """Whether the attempt was counted by an attempt store."""
     terms: RunTerms
+
+
+class OneEntry(Mapping[str, T]):
+    """A mapping with one key, of a run with one message. A history has many, and a dict takes 184 bytes."""
+
+    __slots__ = ("_key", "_value")
+
+    def __init__(self, key: str, value: T) -> None:
+        self._key, self._value = key, value
+
+    def __getitem__(self, key: str) -> T:
+        if key != self._key:
+            raise KeyError(key)
+        return self._value
+
+    def __iter__(self) -> Iterator[str]:
+        yield self._key
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class RunVerdict(NamedTuple):
@@ -138,6 +162,9 @@ class HandlerRun:
 class ObservedInvocation:
     """One call of a function; ``answered`` is None while it runs."""
 
+    failed: frozenset[str] = frozenset()
+    """The delivery ids that it left in the queue."""
+
     def __init__(self, invoked: HistoryEvent, fields: Mapping[str, Any], copies: list[MessageCopy]) -> None:
         self.invoked = invoked
         self.copies = copies
@@ -148,8 +175,6 @@ class ObservedInvocation:
         """The deliveries in its batch, by delivery id; for a message that is in it twice, the later delivery."""
         self.answered: HistoryEvent | None = None
         self.ended_well = False
-        self.failed: frozenset[str] = frozenset()
-        """The delivery ids that it left in the queue."""
         self.handler_called: HistoryEvent | None = None
         self.handler_returned: HistoryEvent | None = None
         self.consumed: HistoryEvent | None = None
@@ -168,7 +193,9 @@ class ObservedInvocation:
         """Note an event of this invocation."""
         match event.what:
             case "answered":
-                self.answered, self.failed = event, frozenset(fields["failed"])
+                self.answered = event
+                if fields["failed"]:  # else that of the class: an empty frozenset takes 216 bytes
+                    self.failed = frozenset(fields["failed"])
                 self.ended_well = fields.get("kind") == "returned"
             case "handler_returned" | "consumed" | "handler_called":
                 setattr(self, event.what, event)
@@ -331,7 +358,7 @@ class MessageCopy:
         """The request id of the invocation that sent it; None for a test or a redrive."""
         self.delivery_id: str = fields["delivery_id"]
         self.body = str(fields["body"])
-        self.attributes: Mapping[str, Any] = fields.get("attributes") or {}
+        self.attributes: Mapping[str, Any] = fields.get("attributes") or NO_ENTRIES
         self.record = record_of(self.attributes, self.body)
         self.id = str((self.record or {}).get("id") or self.delivery_id)
         """The stable id: the same for all copies of a message."""
@@ -342,7 +369,8 @@ class MessageCopy:
         self.timeline: Timeline
         self.steps: CopySteps
         """Its part of the timeline of its message."""
-        self.events = [sent]
+        self.events: list[HistoryEvent] = []
+        self.events.append(sent)  # has room for four, the literal for one, and later eight
         self.deliveries: list[ObservedDelivery] = NONE
         self.invocations: list[ObservedInvocation] = NONE
         """In `ProjectedHistory` only."""
@@ -415,6 +443,29 @@ class MessageCopy:
     def before(self) -> MessageCopy | None:
         """The copy that was sent on as this one, or moved back by SQS."""
         return self.came_from.copy if self.came_from is not None else self.redriven_from
+
+    @property
+    def was_plain(self) -> bool:
+        """Whether a producer sent it, and it was received, run, acknowledged and deleted, each once, in this order."""
+        if (
+            len(self.events) != 3
+            or self.sender is not None
+            or self.redriven_from is not None
+            or self.record is not None
+        ):
+            return False
+        sent, *_, end = self.events
+        if end.what != "deleted" or len(self.deliveries) != 1 or self.log_lines:
+            return False
+        [delivery], runs, invocation = self.deliveries, self.deliveries[0].runs, self.deliveries[0].invocation
+        if delivery.count != 1 or len(runs) != 1 or invocation is None or end.fields.get("receive_count") != 1:
+            return False
+        run, given = runs[0], runs[0].verdicts.get(self.delivery_id)
+        is_acknowledged = given is not None and given.kind == "ack" and run.ended is not None and not run.was_abandoned
+        is_first = run.attempt(self.delivery_id) == 1 and not run.messages[self.delivery_id].is_exact
+        is_settled = invocation.ended_well and invocation.consumed is not None and not delivery.was_reported
+        in_order = run.ended is not None and sent.at <= delivery.at <= run.began.at <= run.ended.at <= end.at
+        return is_acknowledged and is_first and is_settled and in_order and not delivery.sends
 
     def all(self, *what: str) -> Iterator[HistoryEvent]:
         return (event for event in self.events if event.what in what)

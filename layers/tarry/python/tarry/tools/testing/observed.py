@@ -4,7 +4,7 @@ Checkers rely on these records rather than on the log.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from sys import intern
@@ -23,7 +23,7 @@ from tarry.support.guards import cause_of, is_a, type_name
 from tarry.tools.simulator.actors import Killed
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import messages_in
-from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
+from tarry.tools.testing.deliveries import OneEntry, RunMessage, RunTerms, RunVerdict
 from tarry.world import current
 
 
@@ -107,6 +107,12 @@ class _Watched:
         self.history = history
         self._terms: dict[str, RunTerms] = {}
 
+    def message(self, delivery: Delivery) -> RunMessage:
+        """Return a message of a run that starts."""
+        # An attempt store may have failed since it was read.
+        is_exact = delivery.stored is not None or delivery.counts_runs
+        return RunMessage(intern(delivery.id), delivery.receive_count, delivery.attempt, is_exact, self.terms(delivery))
+
     def terms(self, delivery: Delivery) -> RunTerms:
         """Return the settings for a message, by its queue."""
         source = delivery.source
@@ -136,15 +142,13 @@ class _Watch:
         for delivery in self._deliveries:
             delivery.__class__ = ReportingDelivery
             delivery.__dict__["_watch"] = self
-        messages: dict[str, RunMessage] = {}
-        for each in self._deliveries:
-            is_exact = (
-                each.counts_runs or each.stored is not None
-            )  # the attempt store may have failed since it was read
-            counts = each.receive_count, each.attempt, is_exact
-            messages[intern(each.delivery_id)] = RunMessage(intern(each.id), *counts, handler.terms(each))
-        fields = {"run": self._number, "request_id": self._request_id, "is_batch": self._is_batch}
-        history.add("run_started", {**fields, "messages": messages})
+        messages: Mapping[str, RunMessage]
+        if self._is_batch:
+            messages = {intern(each.delivery_id): handler.message(each) for each in self._deliveries}
+        else:
+            messages = OneEntry(intern(self._deliveries[0].delivery_id), handler.message(self._deliveries[0]))
+        fields = {"run": self._number, "request_id": self._request_id, "is_batch": self._is_batch, "messages": messages}
+        history.add("run_started", fields)
 
     def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Record a verdict on a message; its delay counts from then, if it is the first one."""
@@ -185,14 +189,14 @@ class _Watch:
         self.history.add("run_ended", fields)
         self._deliveries, self._subject = [], None  # they refer to this object
 
-    def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
+    def _verdicts(self, raised: BaseException | None) -> Mapping[str, RunVerdict]:
         """Return the verdicts on the messages of the call, by delivery id."""
         if self._is_batch:
             given = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
         else:
             [delivery] = self._deliveries
             if raised is None and delivery.verdict is None:  # nearly all messages
-                return {intern(delivery.delivery_id): ACKED}
+                return OneEntry(intern(delivery.delivery_id), ACKED)
             given = iter([(delivery, _verdict(delivery, delivery.verdict, raised))])
         return {intern(each.delivery_id): self._with_wait(each, verdict) for each, verdict in given}
 

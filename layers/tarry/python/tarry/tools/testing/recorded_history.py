@@ -287,8 +287,9 @@ class RecordedHistory(HistoryFacts):
         self.events = tuple(events)
         self.settled = settled
         handlers, other = self._take, self._goes_on
-        for event in self.events:  # as `take` does, without a call for each: a message has seven events
-            handlers.get(event.what, other)(event, event.fields)
+        for event in self.events:  # as `take` does, without calls for each: a message has seven events
+            _, what, names, *values = event
+            handlers.get(what, other)(event, dict(zip(names, values, strict=True)))
         for invocation in self.invocations.values():
             for same in _grouped(invocation, lambda each: each.copy.id).values():
                 for delivery in same if len(same) > 1 else ():
@@ -361,6 +362,15 @@ class RecordedHistory(HistoryFacts):
     @cached_property
     def _deliveries(self) -> list[ObservedDelivery]:
         return [delivery for copy in self.copies.values() for delivery in copy.deliveries]
+
+    @cached_property
+    def eventful(self) -> list[MessageCopy]:
+        """The copies that may break a rule about single messages: most were just received, run and deleted."""
+        return [copy for copy in self.copies.values() if not copy.was_plain]
+
+    @cached_property
+    def eventful_deliveries(self) -> list[ObservedDelivery]:
+        return [delivery for copy in self.eventful for delivery in copy.deliveries]
 
     @cached_property
     def uses_attempt_store(self) -> bool:

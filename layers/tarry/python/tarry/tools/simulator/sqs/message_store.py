@@ -22,33 +22,34 @@ class MessageHeap:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, StoredMessage]] = []
-        self._when: dict[int, float] = {}
+        self.times: dict[int, float] = {}
+        """The number of each message, by position."""
 
     def __len__(self) -> int:
-        return len(self._when)
+        return len(self.times)
 
     def __contains__(self, message: StoredMessage) -> bool:
-        return message.position in self._when
+        return message.position in self.times
 
     def put(self, message: StoredMessage, when: float) -> None:
         """Add the message, or move it."""
-        self._when[message.position] = when
+        self.times[message.position] = when
         heappush(self._heap, (when, message.position, message))
-        if len(self._heap) > SMALL_HEAP and len(self._heap) > 2 * len(self._when):
-            self._heap = [entry for entry in self._heap if self._when.get(entry[1]) == entry[0]]
+        if len(self._heap) > SMALL_HEAP and len(self._heap) > 2 * len(self.times):
+            self._heap = [entry for entry in self._heap if self.times.get(entry[1]) == entry[0]]
             heapify(self._heap)
 
     def discard(self, message: StoredMessage) -> bool:
         """Remove the message; return whether it was there."""
-        return self._when.pop(message.position, None) is not None
+        return self.times.pop(message.position, None) is not None
 
     def time_of(self, message: StoredMessage) -> float | None:
         """Return the number of a message; None if it is not in the heap."""
-        return self._when.get(message.position)
+        return self.times.get(message.position)
 
     def first(self) -> tuple[float, StoredMessage] | None:
         """Return the smallest number and its message."""
-        heap, current = self._heap, self._when
+        heap, current = self._heap, self.times
         while heap:
             when, position, message = heap[0]
             if current.get(position) == when:
@@ -62,7 +63,7 @@ class MessageHeap:
         if first is None:
             return None
         message = first[1]
-        del self._when[message.position]
+        del self.times[message.position]
         heappop(self._heap)
         return message
 
@@ -212,8 +213,9 @@ class MessageStore:
         self._duplicates = MessageHeap()  # by the time at which the duplicate becomes visible
         self._retained = MessageHeap()  # by the time from which retention counts
         self._by_visibility = self._in_flight, self._delayed, self._duplicates
-        self._quiet_until = math.inf
-        """No message becomes visible before then."""
+        self._quiet_until = self._kept_until = math.inf
+        """No message becomes visible, or expires, before then."""
+        self._heaps = self._duplicates, self._delayed, self._in_flight, self._retained
 
     # inspection
 
@@ -240,6 +242,7 @@ class MessageStore:
         self.messages[message.position] = message
         self.next_position = message.position + 1
         self._retained.put(message, message.sent_at)
+        self._kept_until = min(self._kept_until, message.sent_at)
         self.order.add(message)
         if message.visible_at > self._now():
             self._put_invisible(message, self._delayed, message.visible_at)
@@ -272,17 +275,17 @@ class MessageStore:
 
     def remove(self, message: StoredMessage) -> bool:
         """Remove a message and its scheduled duplicate; return whether that lets another one be received."""
-        del self.messages[message.position]
-        self._duplicates.discard(message)
-        self._delayed.discard(message)
-        self._in_flight.discard(message)
-        self._retained.discard(message)
+        position = message.position
+        del self.messages[position]
+        for heap in self._heaps:
+            heap.times.pop(position, None)
+        self._retained.first()  # drops what it holds of messages that are gone
         return self.order.remove(message)
 
     def catch_up(self, retention_seconds: int) -> None:
         """Apply in order what has become due: messages become visible, expire, or reappear."""
-        now, oldest = self._now(), self._retained.first()
-        if now < self._quiet_until and (oldest is None or now < oldest[0] + retention_seconds):
+        now = self._now()
+        if now < self._quiet_until and now < self._kept_until + retention_seconds:
             return
         while True:
             oldest = self._retained.first()
@@ -299,6 +302,7 @@ class MessageStore:
             else:
                 if now >= self._quiet_until:
                     self._quiet_until = math.inf if visible_at is None else visible_at
+                self._kept_until = math.inf if oldest is None else oldest[0]
                 return
 
     def _put_invisible(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
@@ -329,5 +333,6 @@ class MessageStore:
         message.visible_at, message.next_is_duplicate, message.has_reappeared = at, True, True
         self.messages[message.position] = message
         self._retained.put(message, message.sent_at)
+        self._kept_until = min(self._kept_until, message.sent_at)
         self.order.add(message)
         self.order.on_visible(message)

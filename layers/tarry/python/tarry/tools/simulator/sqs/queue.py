@@ -112,10 +112,10 @@ class SimulatedQueue:
         message = StoredMessage(
             delivery_id=self._account.new_id(),
             body=entry["MessageBody"],
-            attributes=entry.get("MessageAttributes") or {},
+            attributes=entry.get("MessageAttributes") or NO_ATTRIBUTES,
             sent_at=now,
             position=self._store.next_position,
-            visible_at=now + delay_seconds,
+            visible_at=now + delay_seconds if delay_seconds else now,  # shared, as the history keeps both
             trace_header=trace_header(entry) or self._account.trace_header,
             group=entry.get("MessageGroupId"),
             **more,
@@ -125,18 +125,18 @@ class SimulatedQueue:
         return message
 
     def _record_sent(self, message: StoredMessage, origin: str) -> None:
-        self._account.history.record(
-            "sent",
-            queue=self.name,
-            delivery_id=message.delivery_id,
-            origin=origin,
-            body=message.body,
-            attributes=message.attributes,
-            group=message.group,
-            trace_header=message.trace_header,
-            deduplication_id=message.deduplication_id,
-            visible_at=message.visible_at,
-        )
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "origin": origin,
+            "body": message.body,
+            "attributes": message.attributes,
+            "group": message.group,
+            "trace_header": message.trace_header,
+            "deduplication_id": message.deduplication_id,
+            "visible_at": message.visible_at,
+        }
+        self._account.history.add("sent", fields)
 
     def _place(self, message: StoredMessage) -> None:
         self._store.add(message)
@@ -209,16 +209,15 @@ class SimulatedQueue:
             message.first_received_at = now
         handle = handle_of(self.number, message.position, message.receive_count, message.delivery_id)
         self._set_visible_at(message, now + visibility_seconds)
-        self._account.history.record(
-            "received",
-            queue=self.name,
-            delivery_id=message.delivery_id,
-            receive_count=message.receive_count,
-            receipt_handle=handle,
-            visible_until=message.visible_at,
-            group=message.group,
-            **({"duplicate": True} if is_duplicate else {}),
-        )
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receive_count": message.receive_count,
+            "receipt_handle": handle,
+            "visible_until": message.visible_at,
+            "group": message.group,
+        }
+        self._account.history.add("received", {**fields, "duplicate": True} if is_duplicate else fields)
         realism, random = self._account.realism, self._account.random
         if realism.duplicate and self._makes_duplicates and random.random() < realism.duplicate:
             self._schedule_duplicate(message, random.uniform(0, visibility_seconds))
@@ -317,9 +316,11 @@ class SimulatedQueue:
             self._record("purged", message)
 
     def _record(self, what: str, message: StoredMessage, **fields: Any) -> None:
-        self._account.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)
+        self._account.history.add(what, {"queue": self.name, "delivery_id": message.delivery_id, **fields})
 
 
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+"""Shared by the messages without attributes: the history keeps them all."""
 ATTEMPT_SECONDS = 300
 
 

@@ -135,7 +135,7 @@ def _is_clean(invocation: ObservedInvocation) -> bool:
 
 def the_log_is_true(history: RecordedHistory) -> Found:
     """A copy was sent to the queue in the log; a message that waits is invisible for the delay in the log."""
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         if delivery.invocation is None:
             continue
         for event in delivery.log_lines:

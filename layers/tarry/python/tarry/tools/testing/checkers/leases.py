@@ -32,7 +32,7 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
 
     Another delivery may have finished the message, or may run it: an old receipt handle would affect it (SPEC E6).
     """
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         invocation = delivery.invocation
         if invocation is None or invocation.consumed is None:
             continue
@@ -60,7 +60,7 @@ def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
 
     An invocation that may not read the queue does not know when the lease ends.
     """
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         invocation, changes = delivery.invocation, delivery.visibility_changes
         if not changes or invocation is None or history.look_up_failed(delivery):
             continue
@@ -111,7 +111,7 @@ def released_messages_are_visible(history: RecordedHistory) -> Found:
 
     On FIFO an invisible message would block its group when the head is due.
     """
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
             continue
         is_visible = any(each.fields["seconds"] == 0 for each in delivery.visibility_changes)
@@ -167,13 +167,13 @@ UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"}
 def duplicates_have_a_cause(history: RecordedHistory) -> Found:
     """A message that was finished, or replaced by a copy, comes again only after a fault, a crash, or by SQS itself."""
     rule = "duplicates have a cause"
-    for copy in history.copies.values():
+    for copy in history.eventful:
         for delivery, following in pairwise(copy.deliveries):
             if delivery.other_copies:
                 continue
             if (delivery.sends or delivery.verdict in DONE) and (text := _missing_cause(delivery, following, history)):
                 yield violation(rule, copy, text, following.at)
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.other_copies]
         if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
             text = f"{len(kept)} copies were sent in one invocation, and no answer was lost"
@@ -238,13 +238,13 @@ def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
     A custom failure step may run it again after any failure.
     """
     rule = "finished messages do not run again"
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         for earlier, later in pairwise(delivery.runs):
             verdict = earlier.verdict(delivery.copy.delivery_id)
             if verdict != "fail" and not (verdict in FAILED and earlier.terms(delivery.copy.delivery_id).has_own_steps):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.copy, text, later.began.at)
-    for copy in history.copies.values():
+    for copy in history.eventful:
         end = None
         for event in copy.events:
             if event.what == "reappeared":
@@ -322,7 +322,7 @@ def copies_match_their_originals(history: RecordedHistory) -> Found:
     propagators may add attributes.
     """
     rule = "copies match their originals"
-    for copy in history.copies.values():
+    for copy in history.eventful:
         if copy.sender not in history.invocations:
             continue
         if copy.came_from is None:

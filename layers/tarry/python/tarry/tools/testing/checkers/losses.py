@@ -19,7 +19,7 @@ SETTLING_SECONDS = 60.0
 
 def no_message_is_lost(history: RecordedHistory) -> Found:
     """A message is deleted only after it was handled, discarded on purpose, or replaced by a confirmed copy."""
-    for copy in history.copies.values():
+    for copy in history.eventful:
         for end in copy.all("deleted"):
             if "by" not in end.fields:
                 continue
@@ -74,7 +74,7 @@ def _is_confirmed(sent: HistoryEvent, history: RecordedHistory) -> bool:
 
 def no_message_expires_waiting(history: RecordedHistory) -> Found:
     """No message expires while it waits, if the retention of its queue had to be looked up (SPEC C10)."""
-    for copy in history.copies.values():
+    for copy in history.eventful:
         end, delivery = copy.end, copy.deliveries[-1] if copy.deliveries else None
         if end is None or end.what != "expired" or delivery is None:
             continue
@@ -99,7 +99,7 @@ def every_message_settles(history: RecordedHistory) -> Found:
     """At the end of a settled run, no message is left in a queue that feeds a function."""
     if not history.settled:
         return
-    for copy in history.copies.values():
+    for copy in history.eventful:
         if copy.end is None and copy.queue in history.connected:
             text = f"is still in {copy.queue}, though the run is over"
             yield violation("every message settles", copy, text, copy.events[-1].at)
@@ -119,7 +119,7 @@ def moves_by_sqs_have_a_cause(history: RecordedHistory) -> Found:
 
     SQS moves it, without a record, only if its process died, if no outcome was decided, or if it could not be sent.
     """
-    for copy in history.copies.values():
+    for copy in history.eventful:
         moved = next(copy.all("moved"), None)
         if moved is None or moved.fields.get("origin") == "redrive":
             continue
@@ -177,7 +177,7 @@ SMALLEST_RECORD_BYTES = 700
 def dead_letters_say_why(history: RecordedHistory) -> Found:
     """A message that tarry dead-lettered has a complete failure record, if there was room for one."""
     rule = "dead letters say why"
-    for copy in history.copies.values():
+    for copy in history.eventful:
         if copy.came_from is None or not copy.is_dead_letter or copy.has_unclear_origin:
             continue
         if copy.record is None:

@@ -24,7 +24,7 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
     failures so far and this run, and never more than the receives. With an attempt store, it is this run and the
     failures so far, or less if the store has failed.
     """
-    for copy in history.copies.values():
+    for copy in history.eventful:
         base = attempts_before(copy, history) if copy.deliveries else None
         if base is None or copy.has_unclear_origin:
             continue
@@ -125,7 +125,7 @@ def _early_receives(copy: MessageCopy) -> int:
 def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
     """A message that has failed for good, or at its last attempt, is retried only if it could not be dead-lettered."""
     rule = "attempts are within the policy"
-    for copy in history.copies.values():
+    for copy in history.eventful:
         for delivery in copy.deliveries:
             why = _why_final(delivery)
             if why is None or not delivery.ended_well or not delivery.was_reported:
@@ -151,7 +151,7 @@ def retries_asked_for_are_made(history: RecordedHistory) -> Found:
 
     A message that would expire meets the steps (SPEC C10), and a step of the user's may give it another reason.
     """
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         if delivery.run is None or delivery.verdict != "retry" or not delivery.ended_well:
             continue
         for event in delivery.log_lines:
@@ -212,7 +212,7 @@ def delays_are_kept(history: RecordedHistory) -> Found:
 
     The delay counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
     """
-    for copy in history.copies.values():
+    for copy in history.eventful:
         for delivery in copy.deliveries:
             if delivery.sends or delivery.was_reported:
                 yield from _check_delay(delivery, history)
@@ -403,7 +403,7 @@ def _due(copy: MessageCopy) -> float:
 
 def no_message_runs_before_it_is_due(history: RecordedHistory) -> Found:
     """A message that was sent with a long delay does not run before the delay is over."""
-    for delivery in history.deliveries():
+    for delivery in history.eventful_deliveries:
         record = delivery.copy.record
         if record is None or delivery.copy.sent_to.endswith(".fifo"):
             continue
