@@ -22,11 +22,7 @@ BEHIND = {
     "10 % fail": POWERTOOLS_DOES_LESS,
     "all fail": POWERTOOLS_DOES_LESS,
     "FIFO": SAME_LOOP,
-    "async": (
-        "Only on Python 3.11, where a task cannot start before its event loop takes a turn. tarry starts at most as "
-        "many tasks at once as `concurrency=` says, one by default; Powertools starts a task for every message of the "
-        "batch at once, without a limit, so it needs fewer turns. Since Python 3.12, a task starts when it is made."
-    ),
+    "async": SAME_LOOP,
     "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
         "Both make the same two requests for a message, with a client that has short timeouts. For the first request "

@@ -1,4 +1,4 @@
-"""Requests to the idempotency table: in the handler's thread if the client's timeouts are short, else in another."""
+"""Requests to the idempotency table: in the handler's thread if its client has short timeouts, else in another one."""
 
 import math
 import socketserver

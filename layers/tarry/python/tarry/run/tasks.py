@@ -8,6 +8,7 @@ import selectors
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from os.path import dirname, join
 from typing import TYPE_CHECKING, Any
 
@@ -86,10 +87,17 @@ def _outside_loop(run: Callable[[], None]) -> None:
 
 STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
 HOOK_SHARE = 0.5  # the largest share of the time left for a hook on the event loop: other handlers wait for it
-_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Makes a task take its first step when it is made: most that never wait end with it, without a turn of the loop."""
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
 """Files in whose frames no exception may be raised: it would break the loop, not the handler."""
+
+
+def eager_start(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
+    """Return what makes a task that takes its first step at once: most that never wait end with it, without a turn."""
+    if sys.version_info >= (3, 12):
+        return partial(asyncio.Task, loop=loop, eager_start=True)  # ignores a task factory that a handler has set
+    from tarry.run.eager_tasks import EagerTasks
+
+    return EagerTasks(loop).start
 
 
 class TaskExecutor(JobExecutor):
@@ -108,17 +116,16 @@ class TaskExecutor(JobExecutor):
         self._awake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._began_in = generation()
+        self._start_task = eager_start(self._loop)
 
     def start(self, job: Job) -> bool:
         self._starting = job
-        task = asyncio.Task(self._body(job), loop=self._loop, **_EAGER)  # ignores a task factory that a handler has set
+        task = self._start_task(self._body(job))
         self._starting = None
         if job.has_ended:
             return True
         job.handle = task
         self._jobs[task] = job
-        if not _EAGER:
-            task.add_done_callback(self._cancelled)
         return False
 
     async def ended(self, seconds: float) -> list[Job]:
@@ -193,12 +200,6 @@ class TaskExecutor(JobExecutor):
         job.has_ended = True
         exit_if_forked(self._began_in, job.raised)
         self._on_end(job)
-
-    def _cancelled(self, task: asyncio.Task[Any]) -> None:
-        """End the job of a task that was cancelled before its first step, which an eager task takes at once."""
-        if (job := self._jobs.get(task)) is not None:
-            job.raised = asyncio.CancelledError()
-            self._on_end(job)
 
     def _on_end(self, job: Job) -> None:
         job.has_ended = True

@@ -1,0 +1,94 @@
+"""Tasks that take their first step when they are made, on Python 3.11; since 3.12, asyncio has such tasks itself.
+
+A task is made with `Steps` in place of a coroutine, and waits for its turn of the event loop. Before that, the
+coroutine takes its first step, with this task as the current one. If the coroutine ends with this step, as a handler
+that does not wait, the same task serves the next coroutine. So all of these together take one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+
+class Steps(Coroutine[Any, Any, None]):
+    """The steps of a coroutine whose first step was taken before, in a context of its own; none without a coroutine."""
+
+    _coroutine: Coroutine[Any, Any, None] | None = None
+    _context: Context
+    _awaited: Any = None  # what the first step awaits, until the task waits for it: a future, or None for a turn
+    _is_blocking = False  # whether that is a future that was awaited as it should be
+
+    def begin(self, coroutine: Coroutine[Any, Any, None], context: Context) -> bool:
+        """Take the first step; return whether the coroutine, which must not raise, has ended with it."""
+        try:
+            awaited = context.run(coroutine.send, None)
+        except StopIteration:
+            return True
+        self._coroutine, self._context, self._awaited = coroutine, context, awaited
+        if getattr(awaited, "_asyncio_future_blocking", False):
+            self._is_blocking, awaited._asyncio_future_blocking = True, False  # other tasks may await it until then
+        return False
+
+    def send(self, value: Any) -> Any:
+        if self._coroutine is None:
+            raise StopIteration
+        if self._awaited is None:
+            return self._context.run(self._coroutine.send, value)
+        return self._wait()
+
+    def throw(self, error: Any, *_: Any) -> Any:
+        if self._coroutine is None:
+            raise error
+        if self._is_blocking and self._awaited.cancel():  # the task was cancelled before it waited
+            return self._wait()
+        self._awaited, self._is_blocking = None, False
+        return self._context.run(self._coroutine.throw, error)
+
+    def _wait(self) -> Any:
+        """Return what the first step awaits, for the task to wait for it."""
+        awaited, self._awaited = self._awaited, None
+        if self._is_blocking:
+            self._is_blocking, awaited._asyncio_future_blocking = False, True
+        return awaited
+
+    def close(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("only a task takes these steps")
+
+
+class EagerTasks:
+    """The tasks of one event loop."""
+
+    _task: asyncio.Task[None] | None = None
+    _steps: Steps
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Take the first step of a coroutine that raises nothing; return its task, also if it has ended."""
+        loop, current, task = self._loop, asyncio.current_task(self._loop), self._task
+        if task is None or task.done() or task.cancelling():  # else a cancellation would hit the next coroutine
+            self._steps = Steps()
+            task = self._task = asyncio.Task(self._steps, loop=loop)
+        if current is not None:
+            asyncio.tasks._leave_task(loop, current)
+        asyncio.tasks._enter_task(loop, task)
+        try:
+            has_ended = self._steps.begin(coroutine, copy_context())
+        finally:
+            asyncio.tasks._leave_task(loop, task)
+            if current is not None:
+                asyncio.tasks._enter_task(loop, current)
+        if not has_ended:
+            self._task = None
+        return task
