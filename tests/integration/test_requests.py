@@ -281,13 +281,17 @@ def test_requests_are_measured_and_a_slow_one_is_forgotten_slowly() -> None:  # 
         wire.fails.clear()
 
 
-def test_a_request_whose_thread_cannot_be_started_counts_as_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("remaining", "requests"), [(30, [SEND, DELETE, CHANGE]), (10, [])])
+def test_without_a_thread_a_request_is_made_only_if_its_timeouts_end_it_in_time(
+    remaining: float, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A2, I2
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    reported, wire = settle(plain(), events("retry-1", "dead-1", "ok-1"))  # SPEC A2
-    assert (reported, wire.requests) == (["retry-1", "dead-1"], [])
+    reported, wire = settle(plain(), events("retry-1", "dead-1", "ok-1"), remaining=remaining)
+    assert reported == (["retry-1"] if requests else ["retry-1", "dead-1"])
+    assert [each.operation for each in wire.requests if each.operation in {CHANGE, SEND, DELETE}] == requests
 
 
 @pytest.mark.parametrize(("kind", "operation"), [("retry", CHANGE), ("dead", SEND)])

@@ -43,6 +43,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_SECONDS = 1
 READ_TIMEOUT_SECONDS = 5
 TRIES = 2
+LONGEST_REQUEST_SECONDS = TRIES * (CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS) + 1  # a pause between the tries
 ANSWER_SECONDS = 0.2  # the part of the time left that is reserved for returning the response
 SHORTEST_SECONDS = 0.005  # no request begins with less: SQS might carry it out, but its answer would come too late
 LOADING_ANSWER_SECONDS = max(0.4, 0.15 / CORE_SHARE)
@@ -176,11 +177,17 @@ class Requests:
 
         started = [start(self.invocation.world, work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
         if not any(started):
-            yield from [self._no_answer() for _ in jobs]
+            yield from map(self._without_thread, jobs)
             return
         for index, event in enumerate(ended):
             event.wait(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
             yield results[index] if index in results else self._no_answer()
+
+    def _without_thread(self, job: Callable[[], T]) -> T | Exception:
+        """Run a job here, since the process may have no more threads, if the client's timeouts end it in time."""
+        if self._seconds() > LONGEST_REQUEST_SECONDS:
+            return result_of(job)
+        return NoAnswer("the process could not start a thread for the request")
 
     def load(self) -> None:
         """Make the client if it is not made yet, as far as there is time."""
