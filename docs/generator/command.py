@@ -129,7 +129,8 @@ def _section(command: Command, common: list[str]) -> Iterator[str]:
     arguments = [each for each in command.parameters if each.is_argument]
     options = [each for each in command.parameters if not each.is_argument]
     yield f"## `{command.name}`\n"
-    yield "```text\n" + " ".join([command.name, "[OPTIONS]", *(each.usage for each in arguments)]) + "\n```\n"
+    if arguments:
+        yield f"`{' '.join([command.name, *(each.usage for each in arguments)])}`\n"
     yield "\n\n".join(wrapped(each) for each in command.text.split("\n\n")) + "\n"
     own = [each for each in options if each.row not in common and each.info.help]
     if rows := [each.row for each in (*arguments, *own)]:

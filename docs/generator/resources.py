@@ -98,12 +98,16 @@ def _table() -> Iterator[str]:
                 given = _read(path, kind, {**base, name: SAMPLES.get(name, generic(kind, name))})
                 found[effect(kind, name, without, given)].append(name)
             yield _row(kind, *found.values())
-    for kind in QUALIFIED_TYPES:
-        yield f"| `{kind}` | as the end of its function's ARN | | |"
-    for kind in sorted(BACKING_TYPES):
-        yield f"| `{kind}` | what moto emulates | what moto only stores | |"
-    for kind in sorted(PLAYED - {"Function"}):
-        yield f"| `{SERVERLESS}{kind}` | as the resources that SAM makes of it | | |"
+    for kinds, emulated, stored in (
+        (QUALIFIED_TYPES, "as the end of its function's ARN", ""),
+        (sorted(BACKING_TYPES), "as in moto", "as in moto"),
+        (
+            [f"{SERVERLESS}{kind}" for kind in sorted(PLAYED - {"Function"})],
+            "as the resources that SAM makes of it",
+            "",
+        ),
+    ):
+        yield f"| {', '.join(f'`{kind}`' for kind in kinds)} | {emulated} | {stored} | |"
     yield "| all others | | | all |"
 
 
