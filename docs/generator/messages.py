@@ -23,6 +23,8 @@ TRANSITIONS = {event: LEVELS[level] for event, level in _TRANSITIONS.values()}
 IGNORED = Text("ignored", "observe.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
 LEAST_WORDS, MOST_WORDS = 3, 8
 """The fewest words that the shown beginning of a text has of its own, and the most that it has at all."""
+UNFINISHED = {"a", "an", "the", "of", "or", "and", "to", "from", "at", "least", "its", "than", "in", "for"}
+"""Words with which a shown beginning does not end."""
 OF_COMMANDS = {"refuse", "note", "failed", "skipped"}
 """The functions with which a command shows a text."""
 
@@ -154,7 +156,8 @@ def _entries(errors: dict[str, list[Text]], meanings: Meanings, *, with_classes:
             begun = [each for each in dict.fromkeys(beginning(each.template) for each in texts) if each not in shown]
             if begun and name in {"", texts[0].name}:
                 shown.update(begun)
-                yield f"- {'<br>'.join(map(_code, begun))} {meanings.errors.get(key, '')}".rstrip()
+                sentence = meanings.errors.get(key)
+                yield f"- {'<br>'.join(map(_code, begun))}{f': {sentence}' if sentence else ''}"
         yield ""
 
 
@@ -167,8 +170,10 @@ def beginning(template: str) -> str:
         if len(own) >= LEAST_WORDS and all(part.count(opened) == part.count(shut) for opened, shut in ("()", "{}")):
             text = part
             break
-    words = text.split(" ")
-    return " ".join(words[:MOST_WORDS])
+    words = text.split(" ")[:MOST_WORDS]
+    while words[-1] in UNFINISHED:
+        words.pop()
+    return " ".join(words)
 
 
 def wrapped(paragraph: str) -> str:
