@@ -268,7 +268,7 @@ def test_a_plain_message_takes_no_call_but_those_of_its_handler_and_its_object()
     few, more = (calls_of(does_nothing, batch_of(size), is_call) for size in (10, 60))
     calls = Counter({name: more[name] - few[name] for name in ("does_nothing", "Message.__init__")})
     assert calls == {"does_nothing": 50, "Message.__init__": 50}
-    each_millisecond = {"Sequential._has_time", "Deadline.check", "Deadline.took", "Deadline.may_start", "Alarm.renew"}
+    each_millisecond = {"Deadline.check", "Deadline.took", "Deadline.may_start", "Alarm.renew"}
     assert set(more - few) - each_millisecond == set(calls), more - few
 
 

@@ -75,24 +75,22 @@ def records_of(event: object) -> tuple[Records, bool, bool]:
 
 def _read(listed: list[Any]) -> tuple[Records, bool, bool] | None:
     """Read the records in one pass, without a call for each message; return None if a record is irregular."""
+    records: Records = {}
+    are_plain, is_fifo, source = True, False, None
     try:
-        source = listed[0]["eventSourceARN"] if listed else ""
-        records: Records = {
-            record["messageId"]: record
-            for record in listed
-            if type(record) is dict
-            and not record["messageAttributes"]
-            and record["attributes"]["ApproximateReceiveCount"] == "1"
-            and record["eventSourceARN"] == source
-        }
-        if not (are_plain := len(records) == len(listed)):
-            records = {record["messageId"]: record for record in listed if type(record) is dict}
-        if len(records) != len(listed) or "" in records:
-            return None
+        for record in listed:
+            if type(record) is not dict:
+                return None
+            records[record["messageId"]] = record
+            if record["messageAttributes"] or record["attributes"]["ApproximateReceiveCount"] != "1":
+                are_plain = False
+            if record["eventSourceARN"] != source:
+                source = record["eventSourceARN"]
+                is_fifo = is_fifo or str(source).endswith(".fifo")
         "".join(records)  # raises TypeError if an id is not a text
     except (KeyError, TypeError):
         return None
-    return records, are_plain, str(source).endswith(".fifo") if are_plain else any_fifo(records)
+    return None if len(records) != len(listed) or "" in records else (records, are_plain, is_fifo)
 
 
 def _one_by_one(listed: list[Any]) -> Records:

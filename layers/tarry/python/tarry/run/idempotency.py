@@ -331,8 +331,7 @@ class Claims:
 
     def end_all(self, ends: Sequence[tuple[MessageClaim, Outcome]]) -> None:
         """Complete or remove the records of claims, several at once, while time to settle is left. Blocks."""
-        asked = [(claim, outcome, self._ending(claim, outcome)) for claim, outcome in ends]
-        works = [(claim, outcome, work) for claim, outcome, work in asked if work is not None]
+        works = [(*end, work) for end in ends if (work := self._ending(*end)) is not None]
         until = self._deadline.ends_at - self._deadline.margin * SETTLING_SHARE
 
         def left() -> float:

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from tarry.run.order import Isolation
     from tarry.run.outcomes import Rerun
     from tarry.run.run import Run
-    from tarry.world import Interruption
 
 
 class Sequential:
     _has_ended = False  # whether a `SystemExit` or its like has ended the batch
-    _interruption: Interruption | None = None  # the current one, once the first message has started
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -38,10 +36,11 @@ class Sequential:
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 
-    def _each(self) -> None:  # noqa: C901, PLR0912 one loop without calls of its own: it runs for every message
+    def _each(self) -> None:  # noqa: C901, PLR0912, PLR0915 one loop without calls of its own: it runs for every message
         run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
         invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
-        function, monotonic, check_at = run.validating(), run.monotonic, run.deadline.check_at
+        function, interruption = run.validating(), None  # the current one was just set, for the first message
+        deadline, monotonic, check_at = run.deadline, run.monotonic, run.deadline.check_at
         deliveries, acks, before = invocation.deliveries, invocation.acks, copy_context()
         have_attributes = not invocation.are_plain and any_attributes(run.records)
         for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
@@ -51,15 +50,22 @@ class Sequential:
             if is_fifo and run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 continue
             if (now := monotonic()) >= check_at:
-                if not self._has_time(message, now):
+                if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
+                    self._not_started.release_out_of_time(message)
                     check_at = now  # for the next message, other messages may take precedence
                     continue
-                check_at = run.deadline.check_at
+                if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended in the meantime
+                    deadline.owed = run.made_verdicts.outcomes.owed_seconds()
+                    deadline.resume(monotonic())
+                check_at = deadline.check_at
+                if interruption is not None:
+                    interruption.renew()
+                interruption = watch.interruption
             if isolation is not None and message_id in isolation:
                 if not self._may_start(message, isolation):
                     check_at = now
                     continue
-                acks, check_at = invocation.acks, run.deadline.check_at
+                acks, check_at = invocation.acks, deadline.check_at
             try:
                 context = before.copy()  # a context variable that the handler sets is not seen by other messages
                 watch.running = message
@@ -86,20 +92,6 @@ class Sequential:
             while not self._has_ended and (rerun := verdicts.next_rerun()) is not None:
                 while rerun is not None:
                     rerun = self._rerun(rerun)
-
-    def _has_time(self, message: Message[Any], now: float) -> bool:
-        """Return whether there is time for a message, after the one before it; if not, release it."""
-        run, deadline, isolation = self._run, self._run.deadline, self._not_started.isolation
-        if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message.delivery_id)):
-            self._not_started.release_out_of_time(message)
-            return False
-        if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended in the meantime
-            deadline.owed = run.made_verdicts.outcomes.owed_seconds()
-            deadline.resume(run.monotonic())
-        if self._interruption is not None:  # for the first message, it was just set
-            self._interruption.renew()
-        self._interruption = run.watch.interruption
-        return True
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
         """Return whether a redelivered message may run now; isolate all of them before the first one."""
