@@ -62,7 +62,7 @@ class Steps(Coroutine[Any, Any, None]):
             self._coroutine.close()
 
     def __await__(self) -> Any:
-        raise TypeError("only a task takes these steps")
+        raise NotImplementedError  # only a task takes these steps
 
 
 class EagerTasks:
