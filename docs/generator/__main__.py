@@ -30,8 +30,8 @@ def pages(found: messages.Messages) -> dict[Path, str]:
         DOCS / "sqs-api.md": sqs_api.parts(),
     }
     written = {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
-    clone = {path: with_address(path.read_text("utf-8")) for path in (ROOT / "README.md", ROOT / "docs/first-steps.md")}
-    return written | clone
+    clone = [ROOT / "docs" / name for name in ("first-steps.md", "existing-project.md")]
+    return written | {path: with_address(path.read_text("utf-8")) for path in clone}
 
 
 def address() -> str:

@@ -26,6 +26,7 @@ from tarry import (
 )
 from tarry import failed as dead_letters
 from tarry.failed.dead_letters import as_json
+from tarry.support.values import PAGES
 from tarry.testing import Sandbox
 from tarry.tools.cli.failed.rendering import details
 from tests.loglines import Caplog, everything, field, lines
@@ -142,7 +143,7 @@ def test_a_max_receive_count_below_max_attempts_is_logged_once_per_cold_start_an
     assert of_orders == (
         "maxReceiveCount of orders is 3, below max_attempts 5. tarry dead-letters a message that fails at its delivery "
         "3, since SQS would then move it without a failure record. Set maxReceiveCount to 15 (2 * max_attempts + 5); "
-        "see docs/guides/retries.md."
+        f"see {PAGES}/guides/retries.md."
     )
     assert "ledger.fifo is 3" in of_ledger
     assert "to BatchSize * 5 + 5;" in of_ledger

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.generator.__main__ import address, with_address
+from tarry.support.values import PAGES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "layers/tarry/python/tarry"
@@ -67,9 +68,10 @@ def test_no_text_installs_tarry_from_an_index() -> None:
 
 
 def test_the_address_of_the_project_stands_in_pyproject_toml_and_pages_have_it_from_there() -> None:
-    """A page gets it in `git clone` by `make docs`; other files do not name it."""
+    """A page gets it in `git clone` by `make docs`, and texts of the package from one line of its code."""
+    assert f"{address()}/blob/main/docs" == PAGES
     assert with_address("git clone https://old.example/x tarry\n") == f"git clone {address()} tarry\n"
     addresses = re.compile(r"(?:https?://|git@)[\w.:/-]*?/tarry(?:\.git)?(?![\w-])|OWNER/tarry")
-    ours = re.compile(rf"^git clone {address()}(?= )", re.MULTILINE)
+    ours = re.compile(rf"^(?:git clone |PAGES = \"){address()}(?=[ /])", re.MULTILINE)
     texts = {path.relative_to(ROOT): ours.sub("", path.read_text("utf-8")) for path in TEXTS}
     assert {f"{path}: {match[0]}" for path, text in texts.items() for match in addresses.finditer(text)} == set()

@@ -27,6 +27,7 @@ from tarry.message.outcomes import ACK, Defer, Retry, Verdict, delay_of, name_of
 from tarry.record.attribute import ATTRIBUTE, attempt_number, crashes, is_ours
 from tarry.support.values import (
     MAX_VISIBILITY_SECONDS,
+    PAGES,
     UNKNOWN_RECEIVE_SECONDS,
     Value,
     epoch_seconds,
@@ -239,7 +240,7 @@ class Delivery:
             why = "SQS keeps a message invisible for at most 43200 seconds from its receive"
             raise DelayNotSupported(
                 f"delay must be between 0 and {longest} seconds{here}, got {seconds}: {why}; "
-                "docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
+                f"{PAGES}/guides/long-delays.md has a recipe with EventBridge Scheduler"
             )
 
     def longest_delay(self, now: float | None = None) -> int:

@@ -32,7 +32,7 @@ from tarry.settle.table_answers import (
 from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.guards import text_of
-from tarry.support.values import INFO, WARNING
+from tarry.support.values import INFO, PAGES, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -402,7 +402,8 @@ class Claims:
             actions = "dynamodb:GetItem, PutItem, UpdateItem and DeleteItem"
             text = (
                 f"{self._table} may not be used: {text_of(error, MAX_ERROR_CHARACTERS)}. Handlers run, but a message "
-                f"that is delivered twice may run twice. Grant {actions} on the table; see docs/guides/idempotency.md."
+                f"that is delivered twice may run twice. Grant {actions} on the table; see "
+                f"{PAGES}/guides/idempotency.md."
             )
             self._log.once(self._invocation.world, "idempotency_denied", text)
 

@@ -17,7 +17,7 @@ from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.observe.logs import MAX_FIELD_BYTES
 from tarry.sqs.refusals import is_late, is_refused_for_good, may_be_applied
 from tarry.support.guards import is_a, text_of
-from tarry.support.values import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, Notice, Value, whole_seconds
+from tarry.support.values import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, PAGES, Notice, Value, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -345,7 +345,7 @@ class Planner:
         if decision.outcome.kind == "defer" and not (decision.delivery.counts_runs or may_hop(decision.delivery)):
             text = (
                 f"The message was sent again {MANY_HOPS - 1} times, so it is deferred in place: Lambda stops "
-                "a function at about 16. See RecursiveLoop in docs/reference/permissions.md."
+                f"a function at about 16. See RecursiveLoop in {PAGES}/reference/permissions.md."
             )
             notices = (Notice("many_hops", text),)
         return ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now), notices

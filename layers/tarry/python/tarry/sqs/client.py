@@ -26,7 +26,7 @@ from tarry.sqs.refusals import (
     watch_tries,
 )
 from tarry.support.guards import generation
-from tarry.support.values import WARNING, QueueArn, Value, queue_arn
+from tarry.support.values import PAGES, WARNING, QueueArn, Value, queue_arn
 from tarry.world import CORE_SHARE, seconds_to_load
 
 if TYPE_CHECKING:
@@ -466,7 +466,7 @@ class Lookups:
         text = (
             f"maxReceiveCount of {queue.name} is {receives}, below max_attempts {attempts}. tarry dead-letters a "
             f"message that fails at its delivery {receives}, since SQS would then move it without a failure record. "
-            f"Set maxReceiveCount to {enough}; see docs/guides/retries.md."
+            f"Set maxReceiveCount to {enough}; see {PAGES}/guides/retries.md."
         )
         self.log.once(self._world, "max_receive_count_low", text)
 

@@ -19,7 +19,7 @@ from tarry.sqs.refusals import (
     message_size,
     utf8_length,
 )
-from tarry.support.values import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, Value, whole_seconds
+from tarry.support.values import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, PAGES, Delay, Value, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     if seconds > MAX_VISIBILITY_SECONDS:
         raise DelayNotSupported(
             f"delay must be between 0 and {MAX_VISIBILITY_SECONDS} seconds (12 hours), got {seconds}: SQS keeps "
-            "no message invisible for longer; docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
+            f"no message invisible for longer; {PAGES}/guides/long-delays.md has a recipe with EventBridge Scheduler"
         )
     return seconds
 

@@ -189,6 +189,8 @@ Delay: TypeAlias = "float | timedelta | datetime"
 
 END_OF_TIME = 253_402_300_800  # the year 10000, beyond the range of datetime
 
+PAGES = "https://address-of-this-repository.example/tarry/blob/main/docs"
+"""The address of the documentation, for the texts of errors and log lines: under that of pyproject.toml."""
 MAX_VISIBILITY_SECONDS = 43_200
 """The longest visibility timeout, counted from the receive: 12 hours. SQS refuses more; it does not cut it."""
 

@@ -8,11 +8,12 @@ from cfnlint.rules import CloudFormationLintRule, RuleMatch
 from cfnlint.template import Template
 
 from tarry.failed.usage import UsageError
+from tarry.support.values import PAGES
 from tarry.tools.check.checking import check_template
 from tarry.tools.check.finding import RULES, Finding
 from tarry.tools.template import TemplateError
 
-PAGE = "docs/reference/check.md"
+PAGE = f"{PAGES}/reference/check.md"
 
 
 @lru_cache(maxsize=8)
