@@ -21,7 +21,8 @@ class Steps(Coroutine[Any, Any, None]):
 
     _coroutine: Coroutine[Any, Any, None] | None = None
     _context: Context
-    _awaited: Any = None  # what the first step awaits, until the task waits for it: a future, or None for a turn
+    _is_begun = False  # whether the first step was taken, and the task does not wait yet for what it awaits
+    _awaited: Any = None  # that: a future, or None for a turn of the loop
     _is_blocking = False  # whether that is a future that was awaited as it should be
 
     def begin(self, coroutine: Coroutine[Any, Any, None], context: Context) -> bool:
@@ -30,7 +31,7 @@ class Steps(Coroutine[Any, Any, None]):
             awaited = context.run(coroutine.send, None)
         except StopIteration:
             return True
-        self._coroutine, self._context, self._awaited = coroutine, context, awaited
+        self._coroutine, self._context, self._is_begun, self._awaited = coroutine, context, True, awaited
         if getattr(awaited, "_asyncio_future_blocking", False):
             self._is_blocking, awaited._asyncio_future_blocking = True, False  # other tasks may await it until then
         return False
@@ -38,21 +39,19 @@ class Steps(Coroutine[Any, Any, None]):
     def send(self, value: Any) -> Any:
         if self._coroutine is None:
             raise StopIteration
-        if self._awaited is None:
-            return self._context.run(self._coroutine.send, value)
-        return self._wait()
+        return self._wait() if self._is_begun else self._context.run(self._coroutine.send, value)
 
     def throw(self, error: Any, *_: Any) -> Any:
         if self._coroutine is None:
             raise error
         if self._is_blocking and self._awaited.cancel():  # the task was cancelled before it waited
             return self._wait()
-        self._awaited, self._is_blocking = None, False
+        self._is_begun, self._awaited, self._is_blocking = False, None, False
         return self._context.run(self._coroutine.throw, error)
 
     def _wait(self) -> Any:
         """Return what the first step awaits, for the task to wait for it."""
-        awaited, self._awaited = self._awaited, None
+        self._is_begun, awaited, self._awaited = False, self._awaited, None
         if self._is_blocking:
             self._is_blocking, awaited._asyncio_future_blocking = False, True
         return awaited
