@@ -19,7 +19,7 @@ VERSIONS = '<!doctype html><html lang="en"><title>tarry: versions</title><h1>tar
 def main(site: Path) -> int:
     """Build the site; a warning fails, since it is a link or a reference that leads nowhere."""
     version = tarry.__version__
-    failed = sphinx(["-q", "-W", "--keep-going", "-c", str(HERE), str(HERE.parent), str(site / version)])
+    failed = sphinx(["-q", "-E", "-W", "--keep-going", "-c", str(HERE), str(HERE.parent), str(site / version)])
     versions = sorted((path.name for path in site.iterdir() if path.is_dir()), key=_numbers, reverse=True)
     items = "".join(f'<li><a href="{each}/README.html">{each}</a></li>\n' for each in versions)
     (site / "versions.html").write_text(VERSIONS.format(items))
