@@ -17,7 +17,9 @@ import tarry
 ROOT = Path(__file__).parents[2]
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
-LIST = re.compile(r"^(?:#+ (?P<heading>.+)|(?P<words>[\w ,]+)[.:])\n\n(?P<items>(?:- \[.*\n(?:  .*\n)*)+)", re.MULTILINE)
+LIST = re.compile(
+    r"^(?:#+ (?P<heading>.+)|(?P<words>[\w ,]+)[.:])\n\n(?P<items>(?:- \[.*\n(?:  .*\n)*)+)", re.MULTILINE
+)
 MODULES = re.compile(r"^- `(tarry[.\w]*)`.*$", re.MULTILINE)
 
 project, release, version = "tarry", tarry.__version__, tarry.__version__
