@@ -217,7 +217,7 @@ def test_a_failed_message_is_delayed_with_little_memory_no_place_to_write_and_by
     received = sqs.receive_message(QueueUrl=url)["Messages"][0]
     message = record(received_at=time.time()) | {"receiptHandle": received["ReceiptHandle"]}
     mount = "mount -t tmpfs -o ro,size=4k none /dev/shm && " if IS_ROOT else ""
-    through = [*(["unshare", "--mount"] if IS_ROOT else []), "sh", "-c", f'{mount}ulimit -v 131072 && exec "$@"', "sh"]
+    through = [*(["unshare", "--mount"] if IS_ROOT else []), "sh", "-c", f'{mount}ulimit -v 262144 && exec "$@"', "sh"]
     settings = {"AWS_ENDPOINT_URL": aws, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "HOME": "/proc/none"}
 
     with (
@@ -225,6 +225,9 @@ def test_a_failed_message_is_delayed_with_little_memory_no_place_to_write_and_by
         running(function, [layer], lambda_packages, settings, log, through) as api,
     ):
         assert failed(api.invoke(event(message))) == ["m1"]
+        assert api.process is not None
+        status = Path(f"/proc/{api.process.pid}/status").read_text()
+        assert int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) < 128 * 1024  # the most memory until now
 
     line = json.loads((tmp_path / "log").read_text())  # the only one
     assert (line["event"], line["error"]) == ("waiting_retry", "ZeroDivisionError: division by zero")
