@@ -28,7 +28,8 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
     sdist = tmp_path / hatchling.build.build_sdist(str(tmp_path))
     with tarfile.open(sdist) as archive:
         folders = {name.split("/")[1] for name in archive.getnames()}
-        archive.extractall(tmp_path / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        archive.extractall(tmp_path / "unpacked")
     assert folders == {"layers", ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
     monkeypatch.chdir(next((tmp_path / "unpacked").iterdir()))
     wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))

@@ -33,7 +33,8 @@ def build(folder: Path) -> None:
     if archive.returncode:
         raise AssertionError(f"this clone lacks the commit {OLDER}: git fetch --unshallow\n{archive.stderr.decode()}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder / "unpacked", filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        files.extractall(folder / "unpacked")
     shutil.copytree(folder / "unpacked" / package, folder / "older" / "python")
     shutil.copytree(ROOT / package, folder / "this" / "python", ignore=shutil.ignore_patterns("__pycache__"))
 
