@@ -21,9 +21,9 @@ class Steps(Coroutine[Any, Any, None]):
 
     _coroutine: Coroutine[Any, Any, None] | None = None
     _context: Context
-    _is_begun = False  # whether the first step was taken, and the task does not wait yet for what it awaits
-    _awaited: Any = None  # that: a future, or None for a turn of the loop
-    _is_blocking = False  # whether that is a future that was awaited as it should be
+    _is_begun = False  # whether the first step was taken, and the task does not wait yet
+    _awaited: Any = None  # the object that the first step awaits: a future, or None for a turn of the loop
+    _is_blocking = False  # whether it is a future, awaited by the protocol of asyncio
 
     def begin(self, coroutine: Coroutine[Any, Any, None], context: Context) -> bool:
         """Take the first step; return whether the coroutine, which must not raise, has ended with it."""
@@ -50,7 +50,7 @@ class Steps(Coroutine[Any, Any, None]):
         return self._context.run(self._coroutine.throw, error)
 
     def _wait(self) -> Any:
-        """Return what the first step awaits, for the task to wait for it."""
+        """Return the awaited object of the first step, so that the task waits for it."""
         self._is_begun, awaited, self._awaited = False, self._awaited, None
         if self._is_blocking:
             self._is_blocking, awaited._asyncio_future_blocking = False, True

@@ -92,7 +92,7 @@ _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), 
 
 
 def eager_start(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
-    """Return what makes a task that takes its first step at once: most that never wait end with it, without a turn."""
+    """Return a function that starts a task with its first step; a handler that never waits ends with that step."""
     if sys.version_info >= (3, 12):
         return partial(asyncio.Task, loop=loop, eager_start=True)  # ignores a task factory that a handler has set
     from tarry.run.eager_tasks import EagerTasks
