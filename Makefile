@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PACKAGE := layers/tarry/python/tarry
 # Test helpers: all test files without test functions, which are not type-checked.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -path 'tests/typing/*' ! -path 'tests/facts/*')
-TYPED   := $(PACKAGE) functions docs/generator release tests/typing tests/facts $(HELPERS)
+TYPED   := $(PACKAGE) functions docs/generator release hatch_build.py tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0

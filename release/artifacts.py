@@ -134,8 +134,8 @@ def write_sboms(source: Path, wheel: Path, out: Path, version: str, cyclonedx: P
     with TemporaryDirectory() as folder:
         environment, pyproject = Path(folder, "venv"), Path(folder, "pyproject.toml")
         make_environment(environment, Path(sys.executable), f"{wheel}[all]", at=source)
-        text = (source / "pyproject.toml").read_text()  # whose version hatchling reads, and CycloneDX does not
-        pyproject.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"'))
+        text = (source / "pyproject.toml").read_text()  # hatchling reads its version elsewhere, CycloneDX does not
+        pyproject.write_text(text.replace('dynamic = ["version", ', f'version = "{version}"\ndynamic = ['))
         root = ("--pyproject", pyproject, "--mc-type", "library")
         listed = out / "tarry.cdx.json"
         run(cyclonedx, "environment", "--output-reproducible", *root, "-o", listed, environment, at=source)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -11,6 +12,7 @@ from zipfile import ZipFile
 
 import hatchling.build
 import pytest
+from markdown_it import MarkdownIt
 from twine.commands.check import check
 
 import tarry
@@ -30,7 +32,9 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
         folders = {name.split("/")[1] for name in archive.getnames()}
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         archive.extractall(tmp_path / "unpacked")
-    assert folders == {"layers", ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    assert folders == {
+        "layers", ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "hatch_build.py", "pyproject.toml",
+    }  # fmt: skip
     monkeypatch.chdir(next((tmp_path / "unpacked").iterdir()))
     wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
     assert not check([str(wheel), str(sdist)], strict=True)
@@ -52,6 +56,28 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
     ours, theirs = metadata(wheel), metadata(copy)
     for name in ("Name", "Version", "Requires-Python", "Requires-Dist", "License-Expression"):
         assert ours.get_all(name) == theirs.get_all(name)
+
+
+def test_each_link_and_picture_of_the_description_on_an_index_has_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hatch_build.py makes it of README.md, whose links are relative."""
+    monkeypatch.chdir(ROOT)
+    description = metadata(tmp_path / hatchling.build.build_wheel(str(tmp_path)))
+    addresses = list(addresses_of(str(description.get_payload())))
+    assert len(addresses) == len(list(addresses_of((ROOT / "README.md").read_text("utf-8")))) > 15
+    assert [each for each in addresses if not each.startswith("https://")] == []
+    repository = str(description["Project-URL"]).removeprefix("Repository, ")
+    assert f"{repository}/blob/main/docs/first-steps.md" in addresses
+    assert f"{repository}/raw/main/docs/images/run.svg" in addresses, "a picture is not a page about the file"
+
+
+def addresses_of(markdown: str) -> Iterator[str]:
+    """Yield the targets of links and pictures."""
+    for block in MarkdownIt("gfm-like", {"linkify": False}).parse(markdown):
+        for token in block.children or ():
+            if target := token.attrs.get("href", token.attrs.get("src")):
+                yield str(target)
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
