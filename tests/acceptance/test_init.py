@@ -82,3 +82,12 @@ def test_its_rehearsal_deploys_the_stack_without_aws_and_shows_a_dead_letter(pro
     shown = run(project, "make", *options, "rehearse", TMPDIR=str(tmp_path), **variables)
     assert "Successfully created/updated stack - rehearsal" in shown
     assert "fatal: app.CardDeclined: order o-6: the card was declined" in shown.rpartition("\n$ ")[2]
+
+
+def test_a_rehearsal_whose_ministack_ends_at_its_start_shows_its_log_alone(project: Path) -> None:
+    ministack = project / ".venv" / "ministack" / "bin" / "ministack"
+    ministack.parent.mkdir(parents=True)
+    ministack.write_text("#!/bin/sh\necho the port is in use\n")
+    ministack.chmod(0o755)
+    result = subprocess.run(["sh", "rehearse.sh"], cwd=project, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (1, "the port is in use\n", "")

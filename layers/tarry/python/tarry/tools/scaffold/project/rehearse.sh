@@ -12,6 +12,7 @@ unset AWS_PROFILE AWS_SESSION_TOKEN AWS_REGION AWS_IGNORE_CONFIGURED_ENDPOINT_UR
 place=$PWD/.venv/ministack
 rm -rf "$place/tmp"
 mkdir "$place/tmp"
+: >"$place/log" # so that grep finds it, even before MiniStack starts
 GATEWAY_PORT=$GATEWAY_PORT BIND_HOST=127.0.0.1 MINISTACK_HOST=127.0.0.1 TMPDIR=$place/tmp \
     "$place/bin/ministack" >"$place/log" 2>&1 &
 ministack=$!
