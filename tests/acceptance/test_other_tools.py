@@ -4,8 +4,10 @@ The libraries of CDK are large, so `make cdk` installs them in an environment of
 """
 
 import json
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,34 @@ def test_the_sam_example_has_what_production_needs(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(block(SAM_PAGE, "yaml"))
     resources = yaml_parse(block(SAM_PAGE, "yaml"))["Resources"]
     assert_ready_for_production(**of_template(read_template(tmp_path / "template.yaml"), resources))
+
+
+def test_the_steps_of_the_dockerfile_make_a_directory_from_which_the_handler_is_imported(tmp_path: Path) -> None:
+    """As far as this can be seen without Docker and the image from which it begins."""
+    function, task = tmp_path / "functions" / "orders", tmp_path / "task"
+    function.mkdir(parents=True)
+    (function / "app.py").write_text(block(SAM_PAGE, "python"))
+    (function / "requirements.txt").touch()
+    (tmp_path / "layers").symlink_to(ROOT / "layers")
+    begin, *steps, end = block(SAM_PAGE, "dockerfile").replace("\\\n", " ").splitlines()
+    assert begin.startswith("FROM public.ecr.aws/lambda/python:3.")
+    task.mkdir()
+    variables = {
+        "LAMBDA_TASK_ROOT": str(task),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    for kind, _, text in (each.partition(" ") for each in steps):
+        source, _, target = text.partition(" ")  # COPY has the contents of a directory
+        command = text if kind == "RUN" else f"mkdir -p {target} && cp -R {source}/. {target}"
+        subprocess.run(command, shell=True, cwd=task if kind == "RUN" else tmp_path, env=variables, check=True)
+    assert not (task / "tarry" / "tools").exists()
+    assert list((task / "tarry").rglob("__pycache__/consumer.*.pyc")), "the file system is read-only on Lambda"
+    module, name = json.loads(end.removeprefix("CMD "))[0].split(".")
+    program = f"import {module}, tarry; print({module}.{name}, tarry.__file__)"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], cwd=task, env={}, check=True, capture_output=True, text=True
+    )
+    assert shown.stdout == f"<Consumer app.handler> {task / 'tarry' / '__init__.py'}\n"
 
 
 def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tmp_path: Path) -> None:
