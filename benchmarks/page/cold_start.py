@@ -34,8 +34,8 @@ def section(results: dict[str, list[Row]], versions: Sequence[str]) -> Iterator[
     yield ""
     yield from prose(
         "The first failure of a process loads botocore, the part of boto3 that tarry needs, makes one client, and "
-        "looks up the source queue. A process with 512 MB or more in which no message fails never does: that is the "
-        "reason for the difference to the backoff by hand, which loads boto3 in any case."
+        "looks up the source queue. A process with 512 MB or more in which no message fails does none of this, and so "
+        "differs from the backoff by hand, which loads boto3 in any case."
     )
     yield ""
     yield from prose(

@@ -27,7 +27,7 @@ BEHIND = {
     "with idempotency": (
         "Both make the same two requests for a message, with a client that has short timeouts. For the first request "
         "of a process, and for a client with boto3's own timeouts, tarry uses another thread, so that a request that "
-        "hangs cannot outlast the invocation. To pass a request to a thread and its answer back takes some 50 "
+        "hangs cannot outlast the invocation. Passing a request to a thread, and its answer back, takes about 50 "
         "microseconds."
     ),
     "with metrics of each message": (

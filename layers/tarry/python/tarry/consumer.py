@@ -332,9 +332,10 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
         isolate: False runs messages in the order of their batch. By default, redelivered messages run last, each with
             a visibility of its own, so that a message that kills the process takes no other with it. No effect for a
             batch handler.
-        idempotency: A persistence layer of Powertools, such as ``DynamoDBPersistenceLayer``. A message that was done is
-            acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and
-            the message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
+        idempotency: A persistence layer of Powertools, such as ``DynamoDBPersistenceLayer``. A message that was already
+            processed is acknowledged without running, and no two deliveries of it run at once. Its key is the
+            consumer's name and the message's id, or the ``event_key_jmespath`` that the layer is configured with, over
+            the body.
         attempts: A store such as `DynamoDBAttempts`, which makes `Message.attempt` exact.
         name: The consumer's name in the log and in metrics, by default the function's qualified name.
         log: See `LogOptions`.
@@ -342,7 +343,7 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
             settled, before the response, while there is time. If the message failed, ``outcome.reason`` says why, and
             ``message.failure`` is the record of this failure. An exception that it raises is logged once, and has no
             effect. It cannot be async.
-        settings: All of these but ``function`` are given by name.
+        settings: All settings are given by name.
 
     Raises:
         ConfigurationError: A setting is out of range, or two settings contradict each other.

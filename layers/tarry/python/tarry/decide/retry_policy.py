@@ -467,7 +467,7 @@ class RetryPolicy(Value):
         return self.retry_on is not None and not self.fatal and is_a(error, Exception)
 
     def limit(self, *, retries_in_place: bool, was_asked_for: bool = True) -> int | None:
-        """Return the number of attempts; None if only the queue limits them (SPEC B7), as without `RetryInPlace`."""
+        """Return the number of attempts; None if only the queue limits them, as without `RetryInPlace`."""
         return self.max_attempts if retries_in_place or (was_asked_for and self._is_limit_set) else None
 
     def opinion(self, failure: Failure) -> Failure:

@@ -128,7 +128,7 @@ WAIT_SECONDS = 5
 
 
 class CanaryReturned(TarryError):
-    """Messages that were retried first were dead-lettered again. ``ids`` are theirs, ``sent`` the number sent."""
+    """Messages that were retried first were dead-lettered again. ``ids`` has their ids, ``sent`` how many were sent."""
 
     def __init__(self, ids: Collection[str], sent: int, queue: str) -> None:
         self.ids = tuple(ids)

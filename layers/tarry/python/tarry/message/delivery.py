@@ -380,7 +380,7 @@ class Failure(Value):
 
     @property
     def was_deferral(self) -> bool:
-        """Whether the handler deferred the message, which would expire while it waits (SPEC C10)."""
+        """Whether the handler deferred the message, which would expire while it waits."""
         return self.reason == "expiring" and self.diagnosis is None and not self.was_requested
 
     @property
@@ -390,7 +390,7 @@ class Failure(Value):
 
     @property
     def asks_for_retry(self) -> bool:
-        """Whether the handler, or ``retry_when``, asked for another attempt (SPEC B7)."""
+        """Whether the handler, or ``retry_when``, asked for another attempt."""
         return self.reason == "error" and (self.was_requested or self.delay is not None)
 
     def note(self, id: str) -> int | str:

@@ -183,7 +183,7 @@ class Outcome(Value):
 
     @classmethod
     def unhandled(cls) -> Outcome:
-        """Report the message as failed, hidden for the policy's longest delay: no failure step took it."""
+        """Report the message as failed, invisible for the policy's longest delay: no failure step took it."""
         return cls("unhandled")
 
 

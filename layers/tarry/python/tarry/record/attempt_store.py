@@ -40,7 +40,7 @@ OF_OPEN_MESSAGES = ("failure", "history", "next_try")  # the keys that a record 
 
 
 class AttemptChange(Value):
-    """One change of a record, by one delivery. Made twice, or in another order, changes give the same counts."""
+    """One change of a record, by one delivery. Changes made twice, or in another order, give the same counts."""
 
     id: str
     """The key of the record."""
@@ -66,7 +66,9 @@ class AttemptChange(Value):
         return {name: numbers for name, numbers in counts.items() if numbers}
 
     def applied_to(self, record: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return the record after this change, from the one before (None if there is none); None to write nothing.
+        """Return the record after this change; None if nothing is to be written.
+
+        ``record`` is the record before the change; None if there is none.
 
         For stores of your own: read, apply and write in one transaction. A change is void if a later delivery has
         ended the message; it only adds its `counts` if a later delivery has written.
@@ -88,7 +90,7 @@ class AttemptChange(Value):
 class AttemptStore(Protocol):
     """A store for ``attempts=``, such as `DynamoDBAttempts`. tarry calls it from several threads at once.
 
-    Whatever it raises, and if it takes longer than half a second, receive counts serve instead.
+    If a method raises an exception, or takes longer than half a second, tarry counts receives instead.
     """
 
     def read(self, ids: Sequence[str], /) -> Mapping[str, Mapping[str, Any]]:

@@ -108,7 +108,7 @@ class Queue:
             body: A str is sent as it is; a dict, list, dataclass or pydantic model as JSON.
             delay: Seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds, at most 43,200 s (12
                 hours); not on FIFO. None is the delay of this `Queue`, else the queue's own; 0 is at once. Above 900 s,
-                the queue's consumer must be tarry's, which keeps the message invisible for the rest.
+                the queue's consumer must use tarry, which keeps the message invisible for the time that is left.
             attributes: Message attributes: str, int, float, Decimal or bytes.
             group_id: The message group; required on FIFO. On a standard queue it stands for no order (fair queues).
             deduplication_id: For FIFO only; a new one is made if it is None, also with content-based deduplication.
@@ -173,13 +173,13 @@ class Queue:
         Up to ten requests of ten messages or 1 MiB run at once. A throttled request, and messages that SQS refuses with
         an internal error, are sent again up to three times, after about 0.2, 0.8 and 3.2 s; on a standard queue not if
         SQS may have the messages all the same, because a try got no answer. On FIFO the requests of one group run one
-        after the other, and a message behind one that was not sent is not sent either.
+        after the other; if a message is not sent, the messages behind it in its group are not sent either.
 
         Args:
             messages: Bodies as for `send`, or entries made by `Queue.entry`. They are read as they are sent; if the
                 iterable raises, the messages read before are sent.
             delay: For messages without a delay of their own; None is the delay of this `Queue`.
-            attributes: Added to all messages; a message's own attribute of the same name counts.
+            attributes: Added to all messages; a message's own attribute of the same name takes precedence.
             group_id: For messages without a group of their own.
 
         Raises:

@@ -131,7 +131,7 @@ class Faults:
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
         """Add a `Fault`, made or described: ``times=1, chance=1.0, seconds=0, maybe=False``.
 
-        A run that comes to rest before the fault has struck fails, so that no test passes for want of its fault;
+        A run that comes to rest before the fault has struck fails, because a test must not pass without its fault;
         ``maybe=True`` allows that. With ``times=n`` and ``chance=1`` it must strike n times, else at least once.
         """
         fault = kind if isinstance(kind, Fault) else Fault(kind, operation, queue, **more)

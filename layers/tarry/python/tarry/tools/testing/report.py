@@ -67,7 +67,7 @@ class Report:
 
         ``message_id``: its stable id, the id of one of its deliveries, or the beginning of one.
 
-        Raises `KeyError` if no such message was sent, or several ids begin so.
+        Raises `KeyError` if no such message was sent, or if several ids begin with it.
         """
         return list(self._timeline(message_id).transitions)
 

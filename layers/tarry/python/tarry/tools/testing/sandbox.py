@@ -88,7 +88,7 @@ class Sandbox:
     end; the fixture ``sandbox`` does both.
 
     ``keep_history=False`` is for runs of millions of messages: finished messages take no memory. Such a sandbox cannot
-    check its rules, so `run` needs ``check=False``, and its reports know no messages.
+    check its rules, so `run` needs ``check=False``, and its reports have no messages.
     """
 
     def __init__(
