@@ -84,7 +84,7 @@ RULES: Mapping[str, str] = {
     "E9017": "A queue is its own dead-letter queue.",
     "W9018": "A dead-letter queue has a dead-letter queue.",
     "W9019": "A dead-letter queue takes smaller messages than its source queue.",
-    "W9020": "No alarm tells of the messages in a dead-letter queue.",
+    "W9020": "No alarm watches the messages in a dead-letter queue.",
     "W9021": "The alarm of a dead-letter queue is on a metric that misses dead letters.",
     "W9022": "The role of a function allows actions that lose messages, and its code does not use them.",
     "E9023": "The role of a function allows no use of the key that encrypts its queue.",
