@@ -335,7 +335,7 @@ def _conclude(run: CommandSession, counted: list[tuple[DeadLetterQueue, list[Gro
     if largest:
         queue, group = max(largest, key=lambda each: each[1].count)
         where = queue_options(queue.name, run.where)
-        note("To look at one, and to retry the group after the fix, ten of it first:")
+        note("To look at one; and, after the fix, to retry the group, with ten of its messages first:")
         note(f"  tarry failed show {group.example} {where}")
         note(f"  tarry failed retry {group_options(group)} --canary 10 {where}")
 
