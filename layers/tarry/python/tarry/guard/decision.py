@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MINUTE = 60.0
+PROBE = 2 * MINUTE  # Lambda takes up to a minute to enable a mapping
 SMALLEST_CONCURRENCY = 2  # the smallest MaximumConcurrency that Lambda accepts
 STEPS = (10,)
 """The concurrency of each step between a probe and the former setting."""
@@ -156,8 +157,8 @@ def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
     if note.phase == "suspended":
         return _next(seen, note, "probing", "a probe begins") if since >= limits.probe_every else None
     if note.phase == "probing":
-        return _next(seen, note, "judging", "the probe has ended", is_told=False) if since >= MINUTE else None
-    began = note.at - MINUTE if note.phase == "judging" else note.at
+        return _next(seen, note, "judging", "the probe has ended", is_told=False) if since >= PROBE else None
+    began = note.at - PROBE if note.phase == "judging" else note.at
     ended, failed = _sum(seen.minutes, began, seen.now)
     if note.phase == "resuming" and since < limits.window + MINUTE and ended < limits.runs:
         return None

@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
 from tarry import world
 from tarry.guard.decision import Act, Limits, Minute, Note, Seen, decide
 from tarry.observe.metrics import ATTEMPTS, RUNS_FAILED, dimension
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 TAG = "tarry:guard"
 PERIOD = 60
+CLIENT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2})
 CLOCK_SECONDS = 60
 """A clock that differs more from that of AWS is wrong: the metrics of a minute could be those of another."""
 logger = logging.getLogger("tarry.guard")
@@ -54,8 +58,9 @@ def guard(consumers: Sequence[Guarded], namespace: str, limits: Limits, clients:
 
     A consumer for which a request fails stays as it is. The others are not affected.
     """
-    from botocore.exceptions import BotoCoreError, ClientError
-
+    if not namespace:
+        logger.warning("The guard changes nothing: POWERTOOLS_METRICS_NAMESPACE is not set, so there are no metrics")
+        return
     now = world.current().clock.time()
     try:
         minutes = _minutes(consumers, namespace, limits, clients.metrics, now)
@@ -123,8 +128,6 @@ def _check_clock(answer: Any, now: float) -> None:
 
 
 def _mapping(each: Guarded, client: Any) -> tuple[dict[str, Any], Note | None]:
-    from botocore.exceptions import ClientError
-
     try:
         mapping = client.get_event_source_mapping(UUID=each.mapping)
     except ClientError as error:
@@ -161,11 +164,12 @@ def _expires_in(each: Guarded, clients: Clients, now: float) -> float | None:
     )["Datapoints"]
     if not points:
         return None
-    last = max(points, key=lambda point: point["Timestamp"])
+    last: Any = max(points, key=lambda point: point["Timestamp"])
     url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
     names = ["MessageRetentionPeriod"]
-    kept = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"][names[0]]
-    return float(kept) - float(last["Maximum"]) - (now - last["Timestamp"].timestamp())
+    kept: str = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"][names[0]]
+    age: float = float(last["Maximum"]) + now - last["Timestamp"].timestamp()
+    return float(kept) - age
 
 
 def _check(each: Guarded, mapping: dict[str, Any], note: Note | None, client: Any) -> None:

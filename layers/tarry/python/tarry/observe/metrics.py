@@ -44,6 +44,8 @@ OF_STATES = {
     State.RESENT: Metric("MessagesResent", "Count"),
     State.READY: Metric("MessagesReady", "Count"),
 }
+RUNS_FAILED = Metric("RunsFailed", "Count")
+FAILING = frozenset({State.WAITING_RETRY, State.DEFERRED, State.RESENT})
 ATTEMPTS = Metric("Attempts", "Count", is_summed=False)
 RETRY_DELAY = Metric("RetryDelay", "Seconds", is_summed=False)
 HANDLER_TIME = Metric("HandlerTime", "Milliseconds", is_summed=False)
@@ -52,7 +54,7 @@ SETTLEMENT_ERRORS = Metric("SettlementErrors", "Count")
 REQUESTS = Metric("Requests", "Count")
 WAITS_IN_PLACE = Metric("WaitsInPlace", "Count")
 METRICS = (
-    *OF_STATES.values(), ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS, WAITS_IN_PLACE,
+    *OF_STATES.values(), RUNS_FAILED, ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS, WAITS_IN_PLACE,
 )  # fmt: skip
 DIMENSIONS = ("consumer", "queue")
 
@@ -90,6 +92,8 @@ def _of_message(ending: Ending) -> Iterator[tuple[Metric, float]]:
     yield OF_STATES[state], 1
     if attempt is not None:
         yield ATTEMPTS, attempt
+        if state in FAILING or (state is State.DEAD_LETTERED and final.outcome.reason == "exhausted"):
+            yield RUNS_FAILED, 1  # another attempt could have mended it: the share of an outage, see tarry.guard
     if final.delay is not None and state is State.WAITING_RETRY:
         yield RETRY_DELAY, final.delay
     if age is not None:

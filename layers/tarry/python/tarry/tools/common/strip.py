@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 OLDEST_PYTHON = (3, 11)
-NOT_DEPLOYED = ("cli", "failed", "lint", "testing", "tools")
+NOT_DEPLOYED = ("cli", "failed", "guard", "lint", "testing", "tools")
 """The parts of the package that no consumer needs."""
 
 
