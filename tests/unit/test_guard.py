@@ -304,6 +304,8 @@ def test_whatever_request_fails_or_ends_the_guard_the_former_setting_comes_back(
         before=st.builds(Setting, st.booleans(), st.none() | st.integers(2, 1000)),
         is_set=st.booleans(),
         step=st.integers(0, 1),
+        ended=st.integers(0, 10**9),
+        failed=st.integers(0, 10**9),
     )
 )
 def test_a_note_is_read_as_it_was_written_and_fits_a_tag(note: Note) -> None:

@@ -79,24 +79,35 @@ class Note:
     is_set: bool = False
     """Whether Lambda has confirmed the setting."""
     step: int = 0
+    ended: int = 0
+    failed: int = 0
+    """Of the runs that ended before the consumer was suspended."""
+
+    @property
+    def reason(self) -> str:
+        """Why the consumer was suspended."""
+        return f"{self.failed / max(1, self.ended):.0%} of {self.ended:,} runs failed"
 
     def text(self) -> str:
         """Return the note as the value of a tag: at most 256 characters of those that Lambda allows."""
         values = (
             self.phase, f"{self.since:.0f}", f"{self.at:.0f}", _concurrency(self.former), _setting(self.setting),
-            _setting(self.before), "set" if self.is_set else "asked", str(self.step),
+            _setting(self.before), "set" if self.is_set else "asked",
+            *map(str, (self.step, self.ended, self.failed)),
         )  # fmt: skip
         return " ".join(values)
 
     @classmethod
     def read(cls, text: str) -> Note:
         """Read a tag's value. Raises `ValueError` if it is not the text of a note."""
-        phase, since, at, former, setting, before, is_set, step = text.split(" ")
+        phase, since, at, former, setting, before, is_set, *counts = text.split(" ")
         if phase not in PHASES or is_set not in ("set", "asked"):
             raise ValueError(f"not a note of the guard: {text!r}")
         times = float(since), float(at)
         settings = _read_setting(setting), _read_setting(before)
-        return cls(cast("Phase", phase), *times, _read_concurrency(former), *settings, is_set == "set", int(step))
+        step, ended, failed = map(int, counts)
+        maximum = _read_concurrency(former)
+        return cls(cast("Phase", phase), *times, maximum, *settings, is_set == "set", step, ended, failed)
 
 
 class Seen(NamedTuple):
@@ -148,8 +159,9 @@ def _suspended(seen: Seen, has: Setting, limits: Limits) -> Act | None:
     ended_before, failed_before = _sum(seen.minutes, start - limits.before, start)
     if ended < limits.runs or failed < limits.failing * ended or failed_before >= limits.failed_before * ended_before:
         return None
-    why = f"{failed / ended:.0%} of {ended:,} runs failed"
-    return Act(Note("suspended", seen.now, seen.now, has.maximum, has._replace(is_enabled=False), has), why)
+    setting = has._replace(is_enabled=False)
+    note = Note("suspended", seen.now, seen.now, has.maximum, setting, has, ended=ended, failed=failed)
+    return Act(note, note.reason)
 
 
 def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
