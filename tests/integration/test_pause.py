@@ -3,19 +3,27 @@
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
+import tarry.guard
+from tarry.guard import Clients, Limits
+from tarry.guard.decision import Note, Setting
+from tarry.guard.operations import TAG
+from tarry.tools.cli import pause
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.world import World, use
 from tests.served import served
 from tests.wire import TestClock, arn
 
@@ -102,6 +110,14 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     assert of_function["function"] == "handler"
 
 
+def aws_error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}}, "Request")
+
+
+def throw(error: Exception) -> Any:
+    raise error
+
+
 class Slow:
     """Lambda's client, for which a change takes some looks."""
 
@@ -130,12 +146,228 @@ def test_it_waits_until_the_state_holds_and_says_if_it_does_not(shop: Shop, monk
     monkeypatch.setattr(AwsAccess, "client", lambda self, service: slow if service == "lambda" else real(self, service))
     result = run("pause", "other")
     assert (result.exit_code, result.stdout) == (0, f"orders -> other: {OFF}")
-    assert (slow.looks, clock.now) == (5, 6)  # two refusals and four looks before
+    assert (slow.looks, clock.now) == (8, 6)  # it is asked at the fifth look, again after two refusals, then it holds
     slow.looks, slow.needed = 0, 10_000
     monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)
     result = run("resume", "other")
     assert result.exit_code == 1
     assert "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout
+
+
+SUSPENDED = Note("suspended", 1_800_000_720, 1_800_000_720, 20, Setting(False, 20), Setting(True, 20), is_set=True)
+PHASES = {
+    "suspended": SUSPENDED,
+    "suspended, without an answer": replace(SUSPENDED, is_set=False),
+    "probing": replace(SUSPENDED, phase="probing", setting=Setting(True, 2), before=Setting(False, 20)),
+    "judging": replace(SUSPENDED, phase="judging", setting=Setting(False, 2), before=Setting(True, 2)),
+    "resuming": replace(SUSPENDED, phase="resuming", setting=Setting(True, 10), before=Setting(False, 2)),
+    "without a limit": replace(
+        SUSPENDED, phase="probing", former=None, setting=Setting(True, 2), before=Setting(False, None)
+    ),
+}
+READING = {"ListEventSourceMappings", "GetEventSourceMapping", "ListTags"}
+
+
+class Killed(BaseException):
+    """The process of the command ends."""
+
+
+class Guarded:
+    """Lambda's client, the mapping of the function `other` after the guard has changed it, and faults of requests."""
+
+    def __init__(self, shop: Shop, kept: Note | None) -> None:
+        self.aws = shop.aws
+        [self.mapping] = self.aws.list_event_source_mappings(FunctionName="other")["EventSourceMappings"]
+        self.arn = self.mapping["EventSourceMappingArn"]
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.fault: tuple[int, BaseException, bool] | None = None
+        """The number of a request, its error, and whether it takes effect before."""
+        if kept is not None:
+            self.aws.tag_resource(Resource=self.arn, Tags={TAG: kept.text()})
+            self.set_to(kept.setting)
+
+    def set_to(self, setting: Setting) -> None:
+        scaling = {} if setting.maximum is None else {"MaximumConcurrency": setting.maximum}
+        self.aws.update_event_source_mapping(
+            UUID=self.mapping["UUID"], Enabled=setting.is_enabled, ScalingConfig=scaling
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        def request(**parameters: Any) -> Any:
+            number, fault = len(self.requests), self.fault
+            self.requests.append(("".join(each.title() for each in name.split("_")), parameters))
+            if fault is None or fault[0] != number:
+                return getattr(self.aws, name)(**parameters)
+            if fault[2]:
+                getattr(self.aws, name)(**parameters)
+            raise fault[1]
+
+        return getattr(self.aws, name) if name in ("get_paginator", "meta") else request
+
+    @property
+    def changes(self) -> list[tuple[str, dict[str, Any]]]:
+        return [each for each in self.requests if each[0] not in READING]
+
+    @property
+    def now(self) -> tuple[str, int | None, dict[str, str]]:
+        """The mapping's state, its MaximumConcurrency and its tags."""
+        found = self.aws.get_event_source_mapping(UUID=self.mapping["UUID"])
+        maximum = (found.get("ScalingConfig") or {}).get("MaximumConcurrency")
+        return found["State"], maximum, self.aws.list_tags(Resource=self.arn)["Tags"]
+
+    def change(self, command: str) -> dict[str, str]:
+        """Pause or resume the mapping without the command line; return the result."""
+        account: Any = SimpleNamespace(client=lambda _: self)
+        first = pause.Mapping(self.mapping["UUID"], "orders", "other", "?", "", "")
+        with use(World(clock=TestClock())):
+            [result] = pause.change(
+                account, [first], enabled=command == "resume", progress=lambda _: None, stop=lambda: False
+            )
+        return result
+
+    def look(self) -> None:
+        """Let the guard look, without metrics."""
+        without = SimpleNamespace(
+            get_metric_data=lambda **_: {"ResponseMetadata": {}, "MetricDataResults": []},
+            get_metric_statistics=lambda **_: {"Datapoints": []},
+        )
+        consumer = tarry.guard.Guarded("other", "orders", self.mapping["UUID"])
+        with use(World(clock=TestClock(SUSPENDED.at + 60))):
+            [*tarry.guard.guard([consumer], "shop", Limits(), Clients(self.aws, without, None))]
+
+
+@pytest.fixture
+def guarded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[[Note | None], Guarded]:
+    real = AwsAccess.client
+    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=TestClock(0.0)))
+
+    def make(kept: Note | None) -> Guarded:
+        found = Guarded(shop, kept)
+        monkeypatch.setattr(
+            AwsAccess, "client", lambda self, service: found if service == "lambda" else real(self, service)
+        )
+        return found
+
+    return make
+
+
+def test_resume_gives_a_suspended_mapping_its_former_setting_and_tells_it(
+    guarded: Callable[[Note], Guarded], tmp_path: Path
+) -> None:
+    lambda_ = guarded(PHASES["probing"])
+    result = run("resume", "other")
+    ended = "the guard's suspension has ended: enabled with MaximumConcurrency 20"
+    assert (result.exit_code, result.stdout) == (0, f"orders -> other: Enabled (unchanged); {ended}\n")
+    asked = replace(
+        PHASES["probing"], phase="restoring", setting=Setting(True, 20), before=Setting(True, 2), is_set=False
+    )
+    tagged = [{"Resource": lambda_.arn, "Tags": {TAG: each.text()}} for each in (asked, replace(asked, is_set=True))]
+    former = {"UUID": lambda_.mapping["UUID"], "Enabled": True, "ScalingConfig": {"MaximumConcurrency": 20}}
+    assert lambda_.changes == [
+        ("TagResource", tagged[0]),
+        ("UpdateEventSourceMapping", former),
+        ("TagResource", tagged[1]),
+        ("UntagResource", {"Resource": lambda_.arn, "TagKeys": [TAG]}),
+    ]
+    assert lambda_.now == ("Enabled", 20, {})
+    line = json.loads((tmp_path / "tarry/audit.jsonl").read_text().splitlines()[-1])
+    assert line["changes"][0]["guard"] == ended
+
+
+def test_pause_leaves_a_mapping_to_the_person_also_one_that_the_guard_has_disabled(
+    guarded: Callable[[Note], Guarded],
+) -> None:
+    lambda_ = guarded(SUSPENDED)
+    result = run("pause", "other")
+    ended = "the guard's suspension has ended: disabled with MaximumConcurrency 20"
+    assert result.stdout == f"orders -> other: Disabled (unchanged); {ended}\n"
+    assert lambda_.changes == [("UntagResource", {"Resource": lambda_.arn, "TagKeys": [TAG]})]
+    lambda_ = guarded(PHASES["probing"])
+    assert run("pause", "other").stdout == f"orders -> other: {OFF[:-1]}; {ended}\n"
+    for _ in range(3):
+        lambda_.look()
+    assert lambda_.now == ("Disabled", 20, {})
+    assert run("resume", "other").stdout == f"orders -> other: {ON}"
+    assert lambda_.now == ("Enabled", 20, {})
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("command", ["resume", "pause"])
+@pytest.mark.parametrize("takes_effect", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [Killed(), aws_error("TooManyRequestsException"), ReadTimeoutError(endpoint_url="https://lambda")],
+    ids=["killed", "throttled", "no answer"],
+)
+def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_asked_for(
+    phase: str, command: str, takes_effect: bool, error: BaseException, shop: Shop
+) -> None:
+    """The guard does the rest, once the command has told it what is asked for; before that, nothing has changed."""
+    kept, number = PHASES[phase], 0
+    wanted = ("Enabled" if command == "resume" else "Disabled", kept.former, dict[str, str]())
+    while True:
+        lambda_ = Guarded(shop, kept)
+        lambda_.fault = number, error, takes_effect
+        with suppress(Killed):
+            result = lambda_.change(command)
+            if number < len(lambda_.requests):
+                assert str(error) in result["error"]
+        if number >= len(lambda_.requests):
+            break
+        if len(lambda_.changes) > (not takes_effect and lambda_.requests[number] in lambda_.changes):
+            for _ in range(3):
+                lambda_.look()
+            assert lambda_.now == wanted
+        else:
+            assert lambda_.now[1:] == (kept.setting.maximum, {TAG: kept.text()})
+        assert "error" not in lambda_.change(command)
+        assert lambda_.now == wanted
+        number += 1
+    assert [each for each, _ in lambda_.changes][-1] == "UntagResource"
+
+
+def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callable[[Note], Guarded]) -> None:
+    lambda_ = guarded(SUSPENDED)
+    lambda_.__dict__["list_tags"] = lambda **_: throw(aws_error("AccessDeniedException"))
+    result = run("resume", "other")
+    assert (result.exit_code, result.stdout) == (0, f"orders -> other: {ON}")
+    assert result.stderr.splitlines()[1:] == [
+        "lambda:ListTags is denied: if the guard has changed a MaximumConcurrency, it stays as it is."
+    ]
+    changes = [("UpdateEventSourceMapping", {"UUID": lambda_.mapping["UUID"], "Enabled": True})]
+    assert lambda_.changes == changes
+    lambda_.look()
+    assert lambda_.now == ("Enabled", 20, {})
+
+
+def test_a_tag_that_is_not_the_guards_is_named_and_the_mapping_stays(guarded: Callable[[Note | None], Guarded]) -> None:
+    lambda_ = guarded(None)
+    lambda_.aws.tag_resource(Resource=lambda_.arn, Tags={TAG: "mine"})
+    result = run("pause", "other")
+    line = f"'mine' is not a note of the guard; remove the tag {TAG} from {lambda_.arn}"
+    assert (result.exit_code, result.stdout) == (1, f"orders -> other: Enabled; failed: {line}\n")
+    assert lambda_.changes == []
+
+
+def test_a_mapping_that_the_guard_suspends_while_it_is_paused_stays_paused(
+    guarded: Callable[[Note | None], Guarded],
+) -> None:
+    lambda_ = guarded(None)
+
+    def suspended(**_: Any) -> None:
+        lambda_.set_to(SUSPENDED.setting)
+        lambda_.aws.tag_resource(Resource=lambda_.arn, Tags={TAG: SUSPENDED.text()})
+
+    lambda_.__dict__["update_event_source_mapping"] = suspended
+    assert run("pause", "other").exit_code == 0
+    assert lambda_.now == ("Disabled", 20, {})
+
+
+def test_a_concurrency_that_another_has_set_meanwhile_stays(guarded: Callable[[Note], Guarded]) -> None:
+    lambda_ = guarded(SUSPENDED)
+    lambda_.set_to(Setting(False, 50))
+    assert "has ended: enabled with MaximumConcurrency 50" in run("resume", "other").stdout
+    assert lambda_.now == ("Enabled", 50, {})
 
 
 def test_wrong_usage_changes_nothing_and_neither_does_an_audit_that_cannot_be_written(shop: Shop) -> None:  # SPEC M6

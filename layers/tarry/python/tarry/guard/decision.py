@@ -10,6 +10,7 @@ consumer does without a guard.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
@@ -56,6 +57,10 @@ class Setting(NamedTuple):
     maximum: int | None
     """Its MaximumConcurrency; None if it has none."""
 
+    def __str__(self) -> str:
+        maximum = "no MaximumConcurrency" if self.maximum is None else f"MaximumConcurrency {self.maximum}"
+        return f"{'enabled' if self.is_enabled else 'disabled'} with {maximum}"
+
 
 Phase = Literal["suspended", "probing", "judging", "resuming", "restoring"]
 PHASES = get_args(Phase)
@@ -87,6 +92,11 @@ class Note:
     def reason(self) -> str:
         """Why the consumer was suspended."""
         return f"{self.failed / max(1, self.ended):.0%} of {self.ended:,} runs failed"
+
+    def __str__(self) -> str:
+        since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.at + Limits().probe_every))
+        what = {"suspended": f"next probe {probe}", "probing": "a probe runs", "judging": "a probe is judged"}
+        return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
     def text(self) -> str:
         """Return the note as the value of a tag: at most 256 characters of those that Lambda allows."""
@@ -144,7 +154,7 @@ def decide(seen: Seen, limits: Limits) -> Act | None:
     if has != note.setting:
         if has == note.before and not note.is_set:
             return Act(note, "the last request to Lambda had no answer", is_told=False)
-        return Act(None, f"the mapping was changed by another: it is {_words(has)}, not {_words(note.setting)}")
+        return Act(None, f"the mapping was changed by another: it is {has}, not {note.setting}")
     if note.phase == "restoring":
         return Act(None, "the mapping has its former setting again", is_told=False)
     if (why := _must_resume(seen, note, limits)) is not None:
@@ -228,8 +238,3 @@ def _setting(setting: Setting) -> str:
 def _read_setting(text: str) -> Setting:
     state, maximum = text.split(":")
     return Setting(state == "enabled", _read_concurrency(maximum))
-
-
-def _words(setting: Setting) -> str:
-    maximum = "no MaximumConcurrency" if setting.maximum is None else f"MaximumConcurrency {setting.maximum}"
-    return f"{'enabled' if setting.is_enabled else 'disabled'} with {maximum}"

@@ -7,6 +7,7 @@ at any request, the next look finds either the former state, or a note that says
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,15 +17,17 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import world
-from tarry.guard.decision import Act, Limits, Minute, Note, Seen, decide
+from tarry.guard.decision import SMALLEST_CONCURRENCY, STEPS, Act, Limits, Minute, Note, Seen, Setting, decide
 from tarry.observe.metrics import ATTEMPTS, RUNS_FAILED, dimension
 from tarry.sqs.refusals import error_code
+from tarry.support.values import queue_arn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 TAG = "tarry:guard"
 PERIOD = 60
+OWN_CONCURRENCY = {SMALLEST_CONCURRENCY, *STEPS}
 CLIENT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2})
 CLOCK_SECONDS = 60
 """A clock that differs more from that of AWS is wrong: the metrics of a minute could be those of another."""
@@ -134,20 +137,14 @@ def _mapping(each: Guarded, client: Any) -> tuple[dict[str, Any], Note | None]:
         if error_code(error) == "ResourceNotFoundException":
             raise CannotGuard(f"event source mapping {each.mapping} does not exist; deploy the stack again") from error
         raise
-    text = client.list_tags(Resource=mapping["EventSourceMappingArn"])["Tags"].get(TAG)
-    try:
-        return mapping, None if text is None else Note.read(text)
-    except ValueError as error:
-        raise CannotGuard(f"{error}; remove the tag {TAG} from {mapping['EventSourceMappingArn']}") from error
+    return mapping, note_of(mapping, client)
 
 
 def _seen(
     each: Guarded, mapping: dict[str, Any], note: Note | None, minutes: list[Minute], clients: Clients, now: float
 ) -> Seen:
-    maximum = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
-    return Seen(
-        now, mapping["State"], maximum, note, minutes, None if note is None else _expires_in(each, clients, now)
-    )
+    maximum, expires_in = setting_of(mapping).maximum, None if note is None else _expires_in(each, clients, now)
+    return Seen(now, mapping["State"], maximum, note, minutes, expires_in)
 
 
 def _expires_in(each: Guarded, clients: Clients, now: float) -> float | None:
@@ -203,3 +200,43 @@ def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
 def _told(each: Guarded, act: Act) -> dict[str, Any]:
     phase = "left" if act.note is None else act.note.phase
     return {"consumer": each.consumer, "queue": each.queue, "mapping": each.mapping, "phase": phase, "why": act.why}
+
+
+def setting_of(mapping: Mapping[str, Any]) -> Setting:
+    """Return what a mapping has, or will have when Lambda has changed it."""
+    maximum = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
+    return Setting(mapping["State"] not in ("Disabled", "Disabling"), maximum)
+
+
+def note_of(mapping: Mapping[str, Any], client: Any) -> Note | None:
+    """Return the guard's note at a mapping; None if it has none. Raises `ClientError` and `CannotGuard`."""
+    arn = mapping.get("EventSourceMappingArn")  # missing in some emulators
+    text = client.list_tags(Resource=arn)["Tags"].get(TAG) if arn else None
+    try:
+        return None if text is None else Note.read(text)
+    except ValueError as error:
+        raise CannotGuard(f"{text!r} is not a note of the guard; remove the tag {TAG} from {arn}") from error
+
+
+def hand_back(mapping: dict[str, Any], note: Note, client: Any, *, is_enabled: bool) -> Setting:
+    """Ask for the setting that a mapping had before the guard changed it, enabled or not; return the setting.
+
+    Call it again when Lambda has changed the mapping: it removes the note then. If the caller ends after any of the
+    requests, the guard does the rest. A MaximumConcurrency that another has set meanwhile stays.
+    """
+    has = setting_of(mapping)
+    wanted = Setting(is_enabled, note.former if has.maximum in OWN_CONCURRENCY else has.maximum)
+    asked = replace(note, phase="restoring", setting=wanted, before=has, is_set=False)
+    _carry_out(mapping, Act(None if has == wanted else asked, "by hand"), client)
+    return wanted
+
+
+def suspensions(mappings: Iterable[dict[str, Any]], client: Any) -> dict[str, str]:
+    """Return what the guard does with consumers, by queue. An error ends the search: its result may be incomplete."""
+    found = {}
+    with suppress(BotoCoreError, ClientError, CannotGuard):
+        for each in mappings:
+            queue, has = queue_arn(each.get("EventSourceArn")).name, setting_of(each)
+            if queue and (not has.is_enabled or has.maximum in OWN_CONCURRENCY) and (note := note_of(each, client)):
+                found[queue] = str(note)
+    return found

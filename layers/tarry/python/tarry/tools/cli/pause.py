@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import typer
 from tarry import failed
 from tarry.failed.queue_names import listed, stack_queues, stack_resources
 from tarry.failed.usage import UsageError
-from tarry.sqs.refusals import error_code
+from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.values import queue_arn
 from tarry.tools.cli.errors import StatusLine, note, refusals
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
@@ -48,11 +50,11 @@ class Mapping(NamedTuple):
     def __str__(self) -> str:
         return f"{self.queue} -> {self.function}"
 
-    def result(self, after: str, error: str | None = None) -> dict[str, str]:
+    def result(self, after: str, guard: str = "", error: str = "") -> dict[str, str]:
         """Return the result of a change as the audit has it; ``error``: why it does not have the wanted state."""
         found = {"queue": self.queue, "function": self.function, "uuid": self.uuid}
         found |= {"before": self.state, "after": after}
-        return found if error is None else found | {"error": error}
+        return found | {name: text for name, text in [("guard", guard), ("error", error)] if text}
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def pause(chosen: PausedOptions, place: AwsOptions) -> None:
     Batches that the function already has run to their end. The other messages wait
     in their queue, and expire when its retention period ends.
 
+    If the outage guard has suspended a function, the guard no longer resumes it.
+
     Exit code: 0 all are disabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
     """
@@ -83,6 +87,8 @@ def resume(chosen: PausedOptions, place: AwsOptions) -> None:
     """Let Lambda give the messages of a queue to its function again.
 
     It enables the event source mappings, and waits until they are enabled.
+    If the outage guard has suspended a function, its former MaximumConcurrency
+    is restored.
 
     Exit code: 0 all are enabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
@@ -132,9 +138,10 @@ def _write(change: dict[str, str], *, as_json: bool) -> None:
     if as_json:
         write_json(change)
         return
-    before, after, error = change["before"], change["after"], change.get("error")
+    before, after, error, guard = change["before"], change["after"], change.get("error"), change.get("guard")
     states = f"{before} -> {after}" if before != after else after if error else f"{after} (unchanged)"
-    typer.echo(f"{change['queue']} -> {change['function']}: {states}" + (f"; failed: {error}" if error else ""))
+    more = (f"; {guard}" if guard else "") + (f"; failed: {error}" if error else "")
+    typer.echo(f"{change['queue']} -> {change['function']}: {states}{more}")
 
 
 def _resume(function: str | None, where: TargetOptions) -> str:
@@ -221,17 +228,17 @@ def change(
 ) -> list[dict[str, str]]:
     """Enable or disable mappings, and wait until each has that state, up to five minutes in all; return the results.
 
-    A mapping that Lambda is changing already is changed after that. ``progress`` is called about once a second with a
-    line about each mapping that is not there yet.
+    A mapping that Lambda is changing already is changed after that. One that the guard has changed gets its former
+    setting. ``progress`` is called about once a second with a line about each mapping that is not there yet.
     """
     client, clock = account.client("lambda"), current().clock
-    wanted = ENABLED if enabled else DISABLED
     done: dict[str, dict[str, str]] = {}
-    asked: set[str] = set()
+    asked: dict[str, str] = {}
+    warn = cache(note)
     began = clock.monotonic()
-    while True:
+    for looks in count():
         for each in mappings:
-            if each.uuid not in done and (result := _step(client, each, wanted, asked)) is not None:
+            if each.uuid not in done and (result := _step(client, each, asked, warn, enabled=enabled)) is not None:
                 done[each.uuid] = result
         waiting = [each for each in mappings if each.uuid not in done]
         seconds = clock.monotonic() - began
@@ -239,27 +246,49 @@ def change(
             break
         for each in waiting:
             progress(f"{each}: waiting for Lambda ({seconds:.0f} s)")
-        clock.sleep(POLL_SECONDS)
+        clock.sleep(min(looks, POLL_SECONDS))
+    wanted = ENABLED if enabled else DISABLED
     why = "stopped" if stop() else f"not {wanted} after {WAIT_SECONDS} s; Lambda may still change it"
     for each in waiting:
-        done[each.uuid] = each.result(str(client.get_event_source_mapping(UUID=each.uuid)["State"]), why)
+        done[each.uuid] = each.result(str(client.get_event_source_mapping(UUID=each.uuid)["State"]), error=why)
     return [done[each.uuid] for each in mappings]
 
 
-def _step(client: Any, first: Mapping, wanted: str, asked: set[str]) -> dict[str, str] | None:
-    """Ask for the state unless that was done, then look; return the result, or None to look again later."""
+def _step(
+    client: Any, first: Mapping, asked: dict[str, str], warn: Callable[[str], None], *, enabled: bool
+) -> dict[str, str] | None:
+    """Look, and ask for the state unless that was done; return the result, or None to look again later.
+
+    ``asked``: the mappings whose change was asked for; what is restored of those that the guard has changed.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    state = first.state
+    from tarry.guard.operations import CannotGuard, hand_back, note_of, setting_of
+
+    state, kept = first.state, None
     try:
-        if first.uuid not in asked and state != wanted:
-            client.update_event_source_mapping(UUID=first.uuid, Enabled=wanted == ENABLED)
-        asked.add(first.uuid)
-        state = str(client.get_event_source_mapping(UUID=first.uuid)["State"])
+        found = client.get_event_source_mapping(UUID=first.uuid)
+        state = str(found["State"])
+        if state == "Deleting":
+            return first.result(state, error="it is being deleted")
+        if state not in (ENABLED, DISABLED):
+            return None
+        try:
+            kept = note_of(found, client)
+        except ClientError as error:
+            if not is_denied(error_code(error)):
+                raise
+            warn("lambda:ListTags is denied: if the guard has changed a MaximumConcurrency, it stays as it is.")
+        done = setting_of(found).is_enabled == enabled
+        if kept is not None:
+            wanted = hand_back(found, kept, client, is_enabled=enabled)
+            asked[first.uuid] = f"the guard's suspension has ended: {wanted}"
+            done = setting_of(found) == wanted
+        elif not done and first.uuid not in asked:
+            client.update_event_source_mapping(UUID=first.uuid, Enabled=enabled)
+            asked[first.uuid] = ""
+        return first.result(state, asked.get(first.uuid, "")) if done else None
     except ClientError as error:
-        return None if error_code(error) == IN_USE else first.result(state, str(error))
-    except BotoCoreError as error:
-        return first.result(state, str(error))
-    if state == "Deleting":
-        return first.result(state, "it is being deleted")
-    return first.result(state) if state == wanted else None
+        return None if error_code(error) == IN_USE else first.result(state, error=str(error))
+    except (BotoCoreError, CannotGuard) as error:
+        return first.result(state, error=str(error))
