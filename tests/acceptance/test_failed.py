@@ -271,13 +271,13 @@ class EventSourceMapping:
 
     state = "Enabled"
 
-    def __call__(self, method: str, uuid: str, query: Any, body: Any) -> tuple[int, dict[str, Any]]:
+    def __call__(self, method: str, path: str, query: Any, body: Any) -> tuple[int, dict[str, Any]]:
         if method == "PUT":
             self.state = "Enabled" if body["Enabled"] else "Disabled"
         function = "arn:aws:lambda:us-east-1:123456789012:function:handler"
         found = {"UUID": str(UUID(int=1)), "EventSourceArn": arn("orders"), "FunctionArn": function}
         found["State"] = self.state
-        return 200, found if uuid else {"EventSourceMappings": [found]}
+        return 200, {"EventSourceMappings": [found]} if path.rstrip("/").endswith("mappings") else found
 
 
 def put(sqs: Any, prefix: str, kind: str, fingerprint: str, count: int) -> None:

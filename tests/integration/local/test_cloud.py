@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tarry.tools.console.access import WatchedQueue
+from tarry.tools.local.aws.client import client_at
 from tarry.tools.local.samples import read_samples
 from tarry.tools.local.stories import last_run
 from tests.consoles import console_at, visiting
@@ -142,12 +143,27 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
 
     assert said("pause", "--queue", "plain") == "plain -> Plain: Enabled -> Disabled\n"
     paused = local.send("plain", "0")
-    local.wait("Plain was paused: messages of plain wait in their queue until tarry resume")
+    local.wait("Plain was paused: messages of plain wait in their queue")
     assert said("pause", "Plain") == "plain -> Plain: Disabled (unchanged)\n"
     local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
     assert said("resume", "Plain") == "plain -> Plain: Disabled -> Enabled\n"
     local.wait("Plain was resumed: it gets the messages of plain again")
     local.committed(paused)
+
+
+def test_a_mapping_is_described_scaled_and_tagged_over_http(local: LocalProcess) -> None:
+    functions: Any = client_at(local.endpoint, "lambda")
+    [found] = functions.list_event_source_mappings(FunctionName="Plain")["EventSourceMappings"]
+    changed = functions.update_event_source_mapping(UUID=found["UUID"], ScalingConfig={"MaximumConcurrency": 2})
+    assert (changed["State"], changed["ScalingConfig"]) == ("Updating", {"MaximumConcurrency": 2})
+    with pytest.raises(functions.exceptions.ResourceInUseException):
+        functions.update_event_source_mapping(UUID=found["UUID"], Enabled=False)
+    resource = found["EventSourceMappingArn"]
+    functions.tag_resource(Resource=resource, Tags={"team": "shop", "stage": "test"})
+    functions.untag_resource(Resource=resource, TagKeys=["stage", "other"])
+    assert functions.list_tags(Resource=resource)["Tags"] == {"team": "shop"}
+    with pytest.raises(functions.exceptions.ResourceNotFoundException):
+        functions.get_event_source_mapping(UUID="0" * 36)
 
 
 def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:

@@ -487,3 +487,33 @@ def test_the_visibility_timeout_is_that_of_the_queue_unless_window_and_function_
 ) -> None:
     settings = settings_of(window_seconds=window, queue_visibility_seconds=180, function_timeout_seconds=30)
     assert settings.visibility_timeout_seconds == visibility
+
+
+def test_a_mapping_that_is_disabled_receives_until_it_is_and_batches_in_flight_run_to_their_end() -> None:
+    rig = MappingRig(batch_size=1)
+    rig.takes_seconds = 10
+    rig.mapping.change(5, enabled=False, maximum_concurrency=None)
+    for at in (3, 8, 20):
+        rig.send(f"at {at}", at=at)
+    rig.scheduler.run(START + 2)
+    assert rig.mapping.state == "Disabling"
+    rig.run()
+    assert (rig.mapping.state, rig.batches, rig.deleted, len(rig.waiting)) == ("Disabled", [["at 3"]], ["at 3"], 2)
+    rig.mapping.change(5, enabled=True, maximum_concurrency=2)
+    assert rig.mapping.state == "Enabling"
+    rig.run(*names(4))
+    assert (rig.mapping.state, len(rig.batches), rig.most_running, rig.waiting) == ("Enabled", 7, 2, [])
+    rig.mapping.change(1, enabled=True, maximum_concurrency=None)
+    assert rig.mapping.state == "Updating"
+    rig.run()
+    rig.run(*names(9))
+    assert rig.most_running >= 5
+
+
+def test_a_mapping_that_is_scaled_starts_anew_below_its_maximum() -> None:
+    scaling = Scaling(maximum=2)
+    scaling.change(None, 0)
+    assert (scaling.limit(0), scaling.more_wanted(0)) == (5, 0.2)
+    assert scaling.limit(10) == 55
+    scaling.change(10, 10)
+    assert (scaling.limit(10), scaling.more_wanted(10)) == (10, None)

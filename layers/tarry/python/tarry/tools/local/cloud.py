@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
-from uuid import NAMESPACE_URL, uuid4, uuid5
+from uuid import uuid4
 
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
@@ -24,6 +24,7 @@ from tarry.tools.local.project import Note
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.http.server import PortTaken, serve
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
+from tarry.tools.simulator.lambda_mappings import LambdaMappings
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.recursion import Lineage
@@ -32,45 +33,10 @@ from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import with_foreign_queues
 
-
-def answer_event_source_mappings(
-    cloud: "LocalCloud", method: str, uuid: str, query: Mapping[str, str], body: Mapping[str, Any]
-) -> tuple[int, dict[str, Any]]:
-    """Return the status and the body for ``/2015-03-31/event-source-mappings/UUID``, on the loop of the cloud.
-
-    A mapping changes at once, and only its state: batches that its function already has run to their end.
-    """
-    if method == "GET" and not uuid:
-        queue, function = query.get("EventSourceArn"), query.get("FunctionName")
-        found = []
-        for logical_id, each in cloud.mappings.items():
-            own = cloud.plan.template.functions[each.mapping.function]
-            is_of_function = function in {None, own.name, own.arn, own.logical_id}
-            if is_of_function and queue in {None, each.mapping.queue_arn}:
-                found.append(_described(cloud, logical_id))
-        return 200, {"EventSourceMappings": found}
-    known = (name for name in cloud.mappings if _described(cloud, name)["UUID"] == uuid)
-    if (wanted := next(known, None)) is None:
-        return 404, {"Type": "User", "Message": "The resource you requested does not exist."}
-    if method == "PUT" and "Enabled" in body:
-        cloud.enable(wanted, enabled=bool(body["Enabled"]))
-    return 202 if method == "PUT" else 200, _described(cloud, wanted)
-
-
-def _described(cloud: "LocalCloud", logical_id: str) -> dict[str, Any]:
-    """Return a mapping as Lambda describes it."""
-    mapping = cloud.mappings[logical_id].mapping
-    return {
-        "UUID": str(uuid5(NAMESPACE_URL, logical_id)),
-        "EventSourceArn": mapping.queue_arn,
-        "FunctionArn": ":".join(filter(None, [cloud.plan.template.functions[mapping.function].arn, mapping.qualifier])),
-        "State": "Disabled" if logical_id in cloud.paused else "Enabled",
-        "BatchSize": mapping.batch_size,
-    }
-
-
 _log = logging.getLogger(__name__)
 
+CHANGE_SECONDS = 1.0
+"""How long the change of a mapping takes; Lambda needs up to a minute."""
 SETTLE_SECONDS = 1.0
 """The interval at which the SQS model expires messages."""
 
@@ -92,12 +58,13 @@ class LocalCloud:
     """By name."""
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
     """By logical id."""
-    paused: set[str] = field(default_factory=set)
-    """The logical ids of the mappings that `tarry pause` has disabled."""
     invoker: Invoker | None = None
     """Invokes functions for the code of others; None with another SQS."""
     is_started: bool = False
     _removed: list[ProcessFunction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lambda_mappings = LambdaMappings(self.mappings.values, lambda: CHANGE_SECONDS)
 
     @property
     def consumed(self) -> list[str]:
@@ -107,9 +74,8 @@ class LocalCloud:
     def start(self) -> None:
         """Start the event source mappings."""
         self.is_started = True
-        for logical_id, mapping in self.mappings.items():
-            if logical_id not in self.paused:
-                mapping.start()
+        for mapping in self.mappings.values():
+            mapping.start()
 
     def stop(self) -> None:
         """Stop the event source mappings: no more messages are received."""
@@ -198,26 +164,24 @@ class LocalCloud:
         mapping = EventSourceMapping(self.scheduler, self.sqs.port(settings), host, self.history, settings)
         mapping.limit_to(host.limit)
         self.mappings[logical_id] = mapping
-        self.paused.discard(logical_id)  # as a deployment that changes it
         if self.is_started:
             mapping.start()
 
-    def enable(self, logical_id: str, *, enabled: bool) -> None:
-        """Let a mapping receive messages again, or stop it."""
-        mapping = self.mappings[logical_id]
-        if enabled != (logical_id in self.paused):
-            return
-        name = self.plan.template.functions[mapping.mapping.function].logical_id
-        queue = mapping.mapping.queue
-        if enabled:
-            self.paused.remove(logical_id)
+    def show_state(self, changed: HistoryEvent) -> None:
+        """Show that a mapping was disabled or enabled."""
+        fields = changed.fields
+        name, queue = fields["function"], fields["queue"]
+        if fields["state"] == "Disabled" != fields["before"]:
+            self.note(f"{name} was paused: messages of {queue} wait in their queue.", "bold")
+        elif fields["before"] == "Disabled" != fields["state"]:
             self.note(f"{name} was resumed: it gets the messages of {queue} again.", "bold")
-            if self.is_started:
-                mapping.start()
-        else:
-            self.paused.add(logical_id)
-            mapping.stop()
-            self.note(f"{name} was paused: messages of {queue} wait in their queue until tarry resume.", "bold")
+
+    def answer(self, method: str, path: str, query: Any, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Answer a request to Lambda about event source mappings; a function can be named by its logical id too."""
+        names = {each.logical_id: each.name for each in self.plan.template.functions.values()}
+        if (named := query.get("FunctionName")) in names:
+            query = {**query, "FunctionName": names[named]}
+        return self.lambda_mappings.answer(method, path, query, body)
 
 
 @asynccontextmanager
@@ -264,7 +228,8 @@ async def running(
         if isinstance(sqs, EmbeddedSqs):
             call = partial(sqs.model.called_by, "http")
             sqs.invoker = cloud.invoker = Invoker(scheduler, cloud.target, call, lambda: str(uuid4()), cloud.note)
-            sqs.model.event_source_mappings = partial(answer_event_source_mappings, cloud)
+            sqs.model.event_source_mappings = cloud.answer
+            history.listen(cloud.show_state, "mapping_changed")
             cloud.lineage = Lineage(history)
         for text in await sqs.make_resources(plan.template, sqs.urls):
             note(text)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tarry.failed.dead_letters import event_record
 from tarry.failed.queue_names import region_of
@@ -114,6 +114,9 @@ class EventSourceMapping:
         self._region = region_of(mapping.queue_arn)
         self._name = mapping.queue
         self._scaling = Scaling(mapping.maximum_concurrency, is_fifo=mapping.is_fifo)
+        self.state: Literal["Enabled", "Disabling", "Disabled", "Enabling", "Updating"] = "Enabled"
+        self.maximum_concurrency = mapping.maximum_concurrency
+        self._is_enabled = True
         self._stopped = True
         self._limit: int | None = None
         self._receiving = False
@@ -134,6 +137,23 @@ class EventSourceMapping:
         """Stop polling. Messages of running invocations are still deleted when these end."""
         self._stopped = True
 
+    def change(self, seconds: float, *, enabled: bool, maximum_concurrency: int | None) -> None:
+        """Change the mapping as Lambda does, which takes ``seconds``. Messages received until then are invoked."""
+        self.state = "Updating" if enabled == self._is_enabled else "Enabling" if enabled else "Disabling"
+        self.maximum_concurrency = maximum_concurrency
+        self._scheduler.after(seconds, partial(self._changed, enabled))
+
+    def _changed(self, enabled: bool) -> None:
+        now, before = self._scheduler.now, "Enabled" if self._is_enabled else "Disabled"
+        if not self._is_enabled:
+            self._scaling.enough(now, len(self._running))
+        self._is_enabled, self.state = enabled, "Enabled" if enabled else "Disabled"
+        self._scaling.change(self.maximum_concurrency, now)
+        changed = {"before": before, "state": self.state, "maximum_concurrency": self.maximum_concurrency}
+        self._history.record("mapping_changed", queue=self._name, function=self.mapping.function, **changed)
+        self._launch()
+        self._poll()
+
     def limit_to(self, invocations: int | None) -> None:
         """Run at most so many invocations at once, and receive messages only for those; None for no such limit."""
         self._limit = invocations
@@ -146,7 +166,7 @@ class EventSourceMapping:
         """Receive messages if there is room for another batch."""
         if self._receiving:
             self._poll_again = True
-        elif not self._stopped and self._has_room():
+        elif not self._stopped and self._is_enabled and self._has_room():
             self._receiving, self._poll_again = True, False
             gathered = len(self._gathering.records) if self._gathering else 0
             max_messages = min(MAX_PER_REQUEST, self.mapping.batch_size - gathered)

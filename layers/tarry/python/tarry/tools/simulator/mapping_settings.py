@@ -127,9 +127,13 @@ class Scaling:
     def __init__(self, maximum: int | None = None, *, is_fifo: bool = False) -> None:
         self.maximum = min(MOST_POLLERS, maximum or MOST_POLLERS)
         """The most invocations at once."""
-        self._start = float(self.maximum if is_fifo else min(INITIAL_CONCURRENCY, self.maximum))
-        self._reached = self._start
+        self._start = self._reached = float(MOST_POLLERS if is_fifo else INITIAL_CONCURRENCY)
         self._growing_since: float | None = None
+
+    def change(self, maximum: int | None, now: float) -> None:
+        """Set another maximum. Invocations above it run to their end."""
+        self._reached, self._growing_since = max(float(self.limit(now)), self._start), None
+        self.maximum = min(MOST_POLLERS, maximum or MOST_POLLERS)
 
     def limit(self, now: float) -> int:
         """Return how many invocations may run now."""

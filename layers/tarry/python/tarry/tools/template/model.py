@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
 
 from tarry.support.values import queue_arn
 
@@ -223,6 +224,11 @@ class TemplateMapping:
     def queue(self) -> str:
         """The name of the queue."""
         return queue_arn(self.queue_arn).name
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID here, the value of its Ref; a stack has another one."""
+        return str(uuid5(NAMESPACE_URL, self.logical_id or f"{self.queue} {self.function}"))
 
     @property
     def is_fifo(self) -> bool:

@@ -60,7 +60,7 @@ def values_of(function: TemplateFunction, given: Mapping[str, str]) -> dict[str,
 
 
 def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:
-    refs: dict[str, str] = {}
+    refs = {each.logical_id: each.uuid for each in template.mappings}
     attributes: dict[str, str] = {}
     for queue in template.queues.values():
         if queue.logical_id:

@@ -111,6 +111,7 @@ class Hosting:
         self._lineage = lineage
         self._clock = SlowClock(simulation.clock)
         self._worlds = 0
+        self.mappings: list[EventSourceMapping] = []
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
         self._uses_moto = False
@@ -166,7 +167,9 @@ class Hosting:
         )
         port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults)
         host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)
-        EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped).start()
+        found = EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped)
+        found.start()
+        self.mappings.append(found)
         self._feeds.append(Feed(queue, handler, function))
 
     # templates

@@ -34,6 +34,8 @@ class HistoryFacts:
         """The attributes of each queue, by name."""
         self.connected: dict[str, HistoryEvent] = {}
         """The event that connected a function, by queue."""
+        self.mapping_states: dict[str, str] = {}
+        """The states of the mappings that were changed, by queue."""
         self._runs: dict[int, HandlerRun] = {}
         self._redriven: dict[str, MessageCopy] = {}
         self._take: dict[str, Callable[[HistoryEvent, Mapping[str, Any]], None]] = {
@@ -53,6 +55,7 @@ class HistoryFacts:
             "recursion_stopped": self._recursion_stopped,
             "queue_configured": lambda _, fields: self.queues.update({fields["queue"]: fields["attributes"]}),
             "connected": lambda event, fields: self.connected.update({fields["queue"]: event}),
+            "mapping_changed": lambda _, fields: self.mapping_states.update({fields["queue"]: fields["state"]}),
         }
 
     def take(self, event: HistoryEvent) -> None:

@@ -95,7 +95,8 @@ CONTENT_TYPE = "application/x-amz-json-1.0"
 READ_AS_JSON = frozenset({CONTENT_TYPE, "application/json"})
 OF_ALL_SERVICES = frozenset({"InternalFailure", "SerializationException", "UnknownOperationException"})
 """The errors that are not of SQS's own model."""
-MAPPINGS = r"/2015-03-31/event-source-mappings{slash:/?}{uuid:[\w-]*}"
+MAPPINGS = r"/{version:\d{4}-\d\d-\d\d}/{kind:event-source-mappings|tags}{name:.*}"
+"""The requests to Lambda about event source mappings."""
 SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
 """The service that a request is signed for."""
 
@@ -298,7 +299,7 @@ class SqsServer:
         return web.json_response(self._sqs.find_story(request.query.get("id", "")))
 
     async def _event_source_mappings(self, request: web.Request) -> web.Response:
-        """Answer for Lambda, as `tarry pause` asks it."""
+        """Answer for Lambda, as `tarry pause` and the guard ask it."""
         if self._sqs.event_source_mappings is None:
             return other_service_error("lambda")
         try:
@@ -306,10 +307,9 @@ class SqsServer:
         except ValueError:
             body = {}
         status, found = self._sqs.event_source_mappings(
-            request.method, request.match_info["uuid"], request.query, body if isinstance(body, dict) else {}
+            request.method, request.path, request.query, body if isinstance(body, dict) else {}
         )
-        kind = {"x-amzn-ErrorType": "ResourceNotFoundException"} if status == 404 else {}
-        return web.json_response(found, status=status, headers=kind)
+        return web.json_response(found, status=status)
 
     def _described(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)

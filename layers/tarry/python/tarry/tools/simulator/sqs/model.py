@@ -206,7 +206,7 @@ class Sqs:
         self.latest_errors: Callable[[], Mapping[str, str]] | None = None
         """Tells `GET /queues` why the latest message came to each dead-letter queue, by its name, if it is set."""
         self.event_source_mappings: Callable[..., tuple[int, dict[str, Any]]] | None = None
-        """Answers Lambda's requests for event source mappings, if it is set: method, UUID, query, body."""
+        """Answers Lambda's requests for event source mappings, if it is set: method, path, query, body."""
         self.by_name: dict[str, SimulatedQueue] = {}
         """The queues, in the order of their creation."""
         self.arn_prefix = f"arn:aws:sqs:{region}:{account}:"
