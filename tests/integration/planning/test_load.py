@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, consumer
+from tarry.guard.decision import Limits
 from tarry.testing import Sandbox
 from tarry.tools.plan import simulation
 from tarry.tools.plan.policy import policy_of
@@ -87,6 +88,38 @@ def test_warnings_name_the_limits_that_a_load_passes(monkeypatch: pytest.MonkeyP
     warnings = [*load_warnings(found, planned, 30)]
     for part in ("takes 40 s, longer than the function's timeout of 30 s", "100 places", "attempts end after at most"):
         assert any(part in warning for warning in warnings), warnings
+
+
+# the guard
+
+
+@pytest.mark.parametrize("simulated", [100_000, 5_000], ids=["message by message", "each stands for several"])
+def test_a_guarded_consumer_keeps_the_attempts_of_its_messages_during_an_outage(
+    monkeypatch: pytest.MonkeyPatch, simulated: int
+) -> None:
+    monkeypatch.setattr(simulation, "MANY_MESSAGES", simulated)
+    load, planned, consuming = Load(20, 1, 1800, 0.1), made(), Consuming(maximum_concurrency=20)
+    alone, guarded = (simulate(load, planned, consuming, 0, guard=guard) for guard in (None, Limits()))
+    assert (guarded.scale > 1) == (simulated == 5_000)
+    assert alone.dead > 10_000
+    assert guarded.dead == 0
+    assert guarded.runs < alone.runs / 2
+    assert guarded.peak_in_flight < alone.peak_in_flight / 2
+    assert guarded.drained_at is not None
+    assert [phase for _, phase in guarded.phases[:3]] == ["suspended", "probing", "judging"]
+    assert [phase for _, phase in guarded.phases[-3:]] == ["resuming", "restoring", ""]
+    [suspended, *_, (restored, _), _] = guarded.phases
+    assert suspended[0] <= 240
+    assert 1800 < restored < 1800 + 15 * 60
+
+
+def test_a_message_in_ten_that_fails_suspends_no_consumer() -> None:
+    load = Load(20, 0.1, 1200, 0.1)
+    found = simulate(load, made(), Consuming(), 0, guard=Limits())
+    assert found.phases == []
+    assert "The same load with the outage guard: the consumer is never suspended." in load_text(
+        LoadResult(load, Consuming(), [found], True)
+    )
 
 
 # the sandbox

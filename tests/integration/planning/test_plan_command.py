@@ -167,6 +167,21 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_a_load_is_told_and_drawn_without_and_with_the_outage_guard(project: Path) -> None:
+    arguments, picture = "--backoff Fixed(300) --rate 2/s --outage 22m --guard".split(), project / "plan.svg"
+    told = plan(*arguments, "--svg", str(picture)).stdout
+    assert max(map(len, told.splitlines())) <= 80
+    alone, guarded = told.split("The same load with the outage guard:")
+    assert "dead letters                  0" in guarded
+    assert "dead letters                  0" not in alone
+    assert " suspended after 3 min, 3 probes, resumed\n  after 29 min.\n" in guarded
+    assert texts_in(picture).count("dead letters so far") == 2
+    found = json.loads(plan(*arguments, "--json").stdout)
+    assert found["load"]["dead_letters"]["lowest"] > found["with_guard"]["dead_letters"]["highest"] == 0
+    assert found["with_guard"]["phases"][0] == {"at": 180, "phase": "suspended"}
+    assert found["with_guard"]["phases"][-1]["phase"] is None
+
+
 NO_QUEUE = "Resources: {Jobs: {Type: AWS::SQS::Queue}}"
 FUNCTIONS = "Orders, Batches, Undecorated, Exits, Broken"
 
@@ -191,6 +206,7 @@ FUNCTIONS = "Orders, Batches, Undecorated, Exits, Broken"
         ("--backoff Fixed(3) --rate 0/s --outage 1m", "--rate must be messages in a time, above 0, such as 50/s"),
         ("--backoff Fixed(3) --rate 5/s", "--rate and --outage belong together: add --outage 15m"),
         ("--backoff Fixed(3) --outage 5m", "--rate and --outage belong together: add --rate 50/s"),
+        ("--backoff Fixed(3) --guard", "--guard needs a load and an outage: add --rate 50/s --outage 45m"),
         ("--backoff Fixed(3) Orders", "--backoff takes no FUNCTION"),
         ("--backoff Fixed(1e9,", "it is not an expression of Python"),
         ("--max-attempts 3", "--max-attempts needs --backoff"),

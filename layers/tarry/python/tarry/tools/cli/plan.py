@@ -18,6 +18,7 @@ EXAMPLE = """\
 tarry plan OrdersFunction
 tarry plan --backoff 'Exponential(30, 3, 900, jitter="equal")'
 tarry plan OrdersFunction --rate 50/s --failing 20% --outage 15m
+tarry plan OrdersFunction --rate 50/s --outage 45m --guard
 tarry plan OrdersFunction --svg plan.svg"""
 
 
@@ -40,6 +41,7 @@ def plan(  # noqa: PLR0913 the options of the command
     failing: str = option("--failing SHARE", "The share of messages that fail during the outage.", "100%"),
     outage: str | None = option("--outage TIME", "How long they fail, such as 90s, 15m or 2h."),
     handler_time: str = option("--handler-time TIME", "The time of the handler for a message.", "100ms"),
+    guard: bool = option("--guard", "Simulate the load with the outage guard as well; with --rate.", False),
     svg: Path | None = option("--svg FILE", "Write the picture to FILE, as SVG."),
     as_json: bool = option("--json", "Print one JSON object for each queue.", False),
     project: ProjectOptions,
@@ -53,7 +55,8 @@ def plan(  # noqa: PLR0913 the options of the command
     With --rate and --outage, the queue is simulated during an outage, with five
     seeds: how many messages wait, when the queue is drained, what is
     dead-lettered, and what it costs in requests and dollars. After the outage,
-    all attempts succeed.
+    all attempts succeed. --guard adds the same load with the function that
+    suspends the consumer during an outage.
 
     Exit code: 0 success, 2 wrong usage, or code that cannot be imported.
     """
@@ -66,7 +69,7 @@ def plan(  # noqa: PLR0913 the options of the command
     try:
         with refusals():
             check_directory(svg)
-            load = load_of(rate, failing, outage, handler_time)
+            load = load_of(rate, failing, outage, handler_time, guard=guard)
             subjects = subjects_of(
                 function,
                 backoff,
@@ -79,22 +82,25 @@ def plan(  # noqa: PLR0913 the options of the command
                 note=note,
             )
             check_load(load, subjects, has_svg=svg is not None)
-            _show(subjects, load, svg, as_json=as_json)
+            _show(subjects, load, svg, guard=guard, as_json=as_json)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
-def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, as_json: bool) -> None:
+def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, guard: bool, as_json: bool) -> None:
     from tarry.tools.plan.text import document, load_text, timeline_text
 
     for place, subject in enumerate(subjects):
         if not as_json:
             typer.echo(("\n\n" if place else "") + timeline_text(subject.timeline, subject.today))
         result = None if load is None else _simulated(subject, load)
+        guarded = _simulated(subject, load, guard=True) if load is not None and guard else None
         if as_json:
-            typer.echo(json.dumps(document(subject, result)))
-        elif result is not None:
-            typer.echo(f"\n{load_text(result)}")
+            typer.echo(json.dumps(document(subject, result, guarded)))
+        else:
+            for each in (result, guarded):
+                if each is not None:
+                    typer.echo(f"\n{load_text(each)}")
         if not as_json:
             sys.stdout.flush()
             warnings = subject.warnings(result)
@@ -103,13 +109,14 @@ def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, 
         if svg is not None:
             from tarry.tools.plan.drawing import write_picture
 
-            write_picture(svg, subject, result)
+            write_picture(svg, subject, result, guarded)
 
 
-def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
+def _simulated(subject: "PlanSubject", load: "Load", *, guard: bool = False) -> "LoadResult":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
+    from tarry.guard.decision import Limits
     from tarry.tools.plan.simulation import SEEDS, LoadResult, longest_recovery, simulate
 
     console = Console(stderr=True)
@@ -122,7 +129,8 @@ def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
             def follow(seconds: float) -> None:
                 progress.update(task, completed=seed * expected + min(seconds, expected))
 
-            return simulate(load, subject.timeline, subject.consuming, seed, follow)
+            limits = Limits() if guard else None
+            return simulate(load, subject.timeline, subject.consuming, seed, follow, guard=limits)
 
         runs = [run(seed) for seed in range(SEEDS)]
-    return LoadResult(load, subject.consuming, runs)
+    return LoadResult(load, subject.consuming, runs, guard)

@@ -1,6 +1,6 @@
 """A timeline and a load as SVG, for light and dark mode."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tarry.failed.text import duration
@@ -41,28 +41,30 @@ def check_directory(path: Path | None) -> None:
         raise UsageError(f"--svg {path} cannot be written: there is no directory {path.parent}")
 
 
-def write_picture(path: Path, subject: PlanSubject, result: LoadResult | None) -> None:
+def write_picture(path: Path, subject: PlanSubject, *results: LoadResult | None) -> None:
     """Write the picture to a file. Raises `UsageError` if it cannot be written."""
     try:
-        path.write_text(picture_of(subject.timeline, result, subject.today), "utf-8")
+        path.write_text(picture_of(subject.timeline, *results, today=subject.today), "utf-8")
     except OSError as error:
         raise UsageError(f"--svg {path} cannot be written: {error.strerror}") from error
 
 
-def picture_of(timeline: PolicyTimeline, result: LoadResult | None = None, today: PolicyTimeline | None = None) -> str:
+def picture_of(timeline: PolicyTimeline, *results: LoadResult | None, today: PolicyTimeline | None = None) -> str:
     """Return the picture as SVG, below that of ``today``. It follows the light or dark mode of its viewer."""
-    parts, height = _PlanDrawing(timeline, result).parts()
+    parts, height = _PlanDrawing(timeline, results).parts()
     if today is not None:
-        above, top = _PlanDrawing(today, None).parts()
+        above, top = _PlanDrawing(today).parts()
         parts = [*above, f'<g transform="translate(0 {top})">', *parts, "</g>"]
         height += top
     return picture(f"{timeline.policy.name}: {end_text(timeline)}", parts, WIDTH, height)
 
 
 class _PlanDrawing:
-    def __init__(self, timeline: PolicyTimeline, result: LoadResult | None) -> None:
+    def __init__(self, timeline: PolicyTimeline, results: Sequence[LoadResult | None] = ()) -> None:
         self._timeline = timeline
-        self._result = result
+        self._results = [each for each in results if each is not None]
+        self._end = max((run.ended_at for each in self._results for run in each.runs), default=0)
+        """The end of the time axis of the loads."""
         self._rows: list[PlannedAttempt | int] = folded(timeline.attempts)
         self._scale = scale_of(timeline, LEFT, RIGHT)
         self._bottom = TOP + ROW * len(self._rows)
@@ -71,8 +73,8 @@ class _PlanDrawing:
         """Return what is drawn, and its height."""
         parts = [*self._title(), *self._axis(), *self._attempts()]
         height = self._bottom + 44
-        if self._result is not None:
-            parts += self._load(self._result, height + 16)
+        for each in self._results:
+            parts += self._load(each, height + 16)
             height += CHART_HEIGHT + 184
         return parts, height
 
@@ -130,7 +132,7 @@ class _PlanDrawing:
         yield from self._chart(result, top + 100)
 
     def _chart(self, result: LoadResult, top: int) -> Iterator[str]:
-        end = max(run.ended_at for run in result.runs)
+        end = self._end
         samples = resampled(result.runs, COLUMNS, end)
         highest = max(max(each.waiting + each.ready, each.dead) for each in samples) or 1
         bottom = top + CHART_HEIGHT

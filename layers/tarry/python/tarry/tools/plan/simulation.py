@@ -15,6 +15,8 @@ from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from tarry.failed.text import duration
+from tarry.guard.decision import MINUTE, Limits, Minute, Note, Seen, Setting, decide
 from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.simulator.mapping_settings import Scaling
@@ -101,6 +103,8 @@ class LoadRun:
     invocations: int = 0
     busy_seconds: float = 0
     samples: list[LoadSample] = field(default_factory=list)
+    phases: list[tuple[float, str]] = field(default_factory=list)
+    """When the guard began each of its phases; the last is an empty text."""
 
     @property
     def dead(self) -> int:
@@ -122,6 +126,7 @@ class LoadResult:
     load: Load
     consuming: Consuming
     runs: Sequence[LoadRun]
+    is_guarded: bool = False
 
     def of(self, value: Callable[[LoadRun], float]) -> Spread:
         """Return a number of all runs."""
@@ -133,6 +138,15 @@ class LoadResult:
         """When the queue was drained; None if it was not in every run."""
         is_drained = all(run.drained_at is not None for run in self.runs)
         return self.of(lambda run: run.drained_at or 0.0) if is_drained else None
+
+    def suspensions(self) -> str:
+        """Return when the guard suspended and resumed the consumer in the first run."""
+        phases = self.runs[0].phases
+        if not phases:
+            return "the consumer is never suspended"
+        probes = sum(phase == "probing" for _, phase in phases)
+        resumed = next((f"resumed after {duration(at)}" for at, phase in phases if phase == "restoring"), "not resumed")
+        return f"suspended after {duration(phases[0][0])}, {probes} probe{'s'[: probes != 1]}, {resumed}"
 
 
 def dollars_of(result: LoadResult) -> dict[str, float]:
@@ -152,6 +166,8 @@ MOST_MESSAGES = 300_000
 """The most simulated messages of a run."""
 LONGEST = 3
 """A run that is not drained ends after so many times the outage and the longest retry."""
+CHANGE_SECONDS = 30
+"""How long Lambda takes to change a mapping: up to a minute."""
 PER_REQUEST = 10
 """Messages of a request to SQS."""
 MOST_SAMPLES = 480
@@ -175,9 +191,14 @@ def simulate(
     consuming: Consuming,
     seed: int,
     progress: Callable[[float], None] = lambda seconds: None,
+    *,
+    guard: Limits | None = None,
 ) -> LoadRun:
-    """Run a load through the model until the queue is drained; ``progress`` is called with the virtual seconds."""
-    return _Model(load, timeline, consuming, seed).run(progress)
+    """Run a load through the model until the queue is drained; ``progress`` is called with the virtual seconds.
+
+    With the limits of a ``guard``, it suspends and resumes the consumer, which had no failures before.
+    """
+    return _Model(load, timeline, consuming, seed, guard).run(progress)
 
 
 @dataclass(eq=False, slots=True)
@@ -188,7 +209,9 @@ class _LoadMessage:
 
 
 class _Model:
-    def __init__(self, load: Load, timeline: PolicyTimeline, consuming: Consuming, seed: int) -> None:
+    def __init__(
+        self, load: Load, timeline: PolicyTimeline, consuming: Consuming, seed: int, guard: Limits | None
+    ) -> None:
         self._scale = scale_of(load, timeline, consuming)
         self._load = load
         self._rate = load.rate / self._scale
@@ -216,20 +239,32 @@ class _Model:
         self._next_sample = 0.0
         expected = longest_recovery(load, timeline)
         is_enough = load.rate < consuming.messages_per_second(load.handler_time)
+        self._guard, self._retention = guard, timeline.queue.retention_seconds
+        if guard is not None:
+            expected += guard.probe_every + guard.lag
         self._horizon = expected * (LONGEST if is_enough else 1)
+        self._setting: Setting | None = Setting(True, consuming.maximum_concurrency)
+        """Of the mapping; None while Lambda changes it."""
+        self._is_polled = True
+        self._note: Note | None = None
+        before = range(-ceil(guard.before / MINUTE), 0) if guard else ()
+        self._minutes = {each: Minute(each * MINUTE, ceil(load.rate * MINUTE), 0) for each in before}
 
     def run(self, progress: Callable[[float], None]) -> LoadRun:
         load, run = self._load, self._run
         self._at(load.outage, self._outage_ends)
         self._at(self._random.expovariate(self._rate), self._arrives)
+        if self._guard is not None:
+            self._at(MINUTE, self._look, self._guard)
         while run.messages < MOST_MESSAGES and self.now <= self._horizon:
             self.now, _, action, arguments = heappop(self._events)
             if self.now >= self._next_sample:
                 self._sample()
                 progress(self.now)
             action(*arguments)
-            if self.now >= load.outage and not self._open and not self._ready:
+            if run.drained_at is None and self.now >= load.outage and not self._open and not self._ready:
                 run.drained_at = self.now
+            if run.drained_at is not None and self._note is None:
                 break
         run.ended_at = self.now
         run.samples.append(self._sample_at(self.now))
@@ -272,7 +307,7 @@ class _Model:
 
     def _dispatch(self) -> None:
         ready, size, window = self._ready, self._consuming.batch_size, self._window
-        while ready and (self._gathering or self._has_room()):
+        while self._is_polled and ready and (self._gathering or self._has_room()):
             batch = self._gathering
             is_new = not batch
             received = min(len(ready), size - len(batch))
@@ -328,7 +363,9 @@ class _Model:
         self._running += 1
         self._running_messages += len(batch)
         self._note_in_flight()
-        self._at(self.now + seconds, self._ended, batch, failed)
+        # A simulated invocation stands for several: if fewer may run, it takes as much longer.
+        slower = max(1, self._scale / self._scaling.limit(self.now))
+        self._at(self.now + seconds * slower, self._ended, batch, failed)
 
     def _stage(self, message: _LoadMessage) -> PlannedAttempt:
         return self._attempts[min(message.stage, len(self._attempts) - 1)]
@@ -343,6 +380,8 @@ class _Model:
         if len(failed) < len(batch):
             self._run.requests += ceil((len(batch) - len(failed)) / PER_REQUEST)
         self._open -= sum(message.stage > 0 and message not in failed for message in batch)
+        if self._guard is not None:
+            self._count(len(batch), sum(self._stage(message).follows != "drop" for message in failed))
         if failed:
             self._settle(failed)
         self._dispatch()
@@ -381,6 +420,37 @@ class _Model:
     def _note_in_flight(self) -> None:
         in_flight = self._in_place + self._running_messages
         self._run.peak_in_flight = max(self._run.peak_in_flight, in_flight)
+
+    # the guard
+
+    def _count(self, ended: int, failed: int) -> None:
+        """Count runs in the metrics of this minute."""
+        number = int(self.now // MINUTE)
+        _, ended_before, failed_before = self._minutes.get(number, (0, 0, 0))
+        scale = self._scale
+        self._minutes[number] = Minute(number * MINUTE, ended_before + ended * scale, failed_before + failed * scale)
+
+    def _look(self, limits: Limits) -> None:
+        """Let the guard look, as it does each minute, at metrics that are a minute old."""
+        self._at(self.now + MINUTE, self._look, limits)
+        if self._setting is None:
+            return
+        state, maximum = "Enabled" if self._setting.is_enabled else "Disabled", self._setting.maximum
+        minutes = [each for each in self._minutes.values() if each.begins + 2 * MINUTE <= self.now]
+        expires_in = self._retention - (self.now - self._note.since) if self._note else None
+        act = decide(Seen(self.now, state, maximum, self._note, minutes, expires_in), limits)
+        if act is None:
+            return
+        self._run.phases.append((self.now, act.note.phase if act.note else ""))
+        self._note = act.note and replace(act.note, is_set=True)
+        if self._note is not None:
+            self._setting = None
+            self._at(self.now + CHANGE_SECONDS, self._is_changed, self._note.setting)
+
+    def _is_changed(self, setting: Setting) -> None:
+        self._setting, self._is_polled = setting, setting.is_enabled
+        self._scaling = Scaling(setting.maximum)
+        self._dispatch()
 
     # samples
 

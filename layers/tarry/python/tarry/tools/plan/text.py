@@ -203,6 +203,8 @@ def load_text(result: LoadResult) -> str:
 def assumptions(result: LoadResult) -> list[str]:
     """Return what is simulated, and how."""
     load, consuming = result.load, result.consuming
+    if result.is_guarded:
+        return [f"The same load with the outage guard: {result.suspensions()}."]
     outage = duration(load.outage)
     window = f", window {duration(consuming.window)}" if consuming.window else ""
     seeds = f"seeds {result.runs[0].seed} to {result.runs[-1].seed}"
@@ -301,13 +303,16 @@ def resampled(runs: Sequence[LoadRun], count: int, end: float) -> list[LoadSampl
     return found
 
 
-def document(subject: PlanSubject, result: LoadResult | None) -> dict[str, Any]:
+def document(subject: PlanSubject, result: LoadResult | None, guarded: LoadResult | None = None) -> dict[str, Any]:
     """Return all numbers; times are seconds."""
     found = _timeline(subject.timeline, subject.warnings(result))
     if subject.today is not None:
         found["today"] = _timeline(subject.today, subject.today.warnings)
     if result is not None:
         found["load"] = _load(result)
+    if guarded is not None:
+        phases = [{"at": at, "phase": phase or None} for at, phase in guarded.runs[0].phases]
+        found["with_guard"] = _load(guarded) | {"phases": phases}
     return found
 
 
