@@ -16,6 +16,7 @@ PICTURES = {
     IMAGES / "sandbox.svg": picture.sandbox_run,
     IMAGES / "story.svg": picture.story,
     IMAGES / "plan.svg": picture.plan,
+    IMAGES / "outage.svg": picture.outage,
 }
 
 

@@ -11,6 +11,7 @@ from tarry import DeadLetter, Exponential, Fixed, Message, RetryInPlace, SendAga
 from tarry.decide.retry_policy import RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.failed.text import coarse
+from tarry.guard.decision import Limits
 from tarry.message.outcomes import State
 from tarry.testing import Sandbox
 from tarry.tools.local.plan import RunSettings, make_plan
@@ -114,8 +115,19 @@ def story() -> str:
 
 def plan() -> str:
     """Return the picture of the default backoff during an outage, as `tarry plan --svg` writes it."""
+    return _of_load(Load(rate=5, failing=0.2, outage=900, handler_time=0.1), None)
+
+
+def outage() -> str:
+    """Return the picture of the default backoff during a longer outage, without and with the guard."""
+    return _of_load(Load(rate=2, failing=1, outage=2700, handler_time=2), None, Limits())
+
+
+def _of_load(load: Load, *guards: Limits | None) -> str:
     policy = policy_of("A consumer", RetryPolicy(), StepList(None), fifo=False)
     timeline = timeline_of(policy, TemplateQueue("its queue", ""))
-    load, consuming = Load(rate=5, failing=0.2, outage=900, handler_time=0.1), Consuming()
-    runs = [simulate(load, timeline, consuming, seed) for seed in range(SEEDS)]
-    return picture_of_plan(timeline, LoadResult(load, consuming, runs))
+    results = []
+    for guard in guards:
+        runs = [simulate(load, timeline, Consuming(), seed, guard=guard) for seed in range(SEEDS)]
+        results.append(LoadResult(load, Consuming(), runs, guard is not None))
+    return picture_of_plan(timeline, *results)

@@ -36,6 +36,9 @@ class Limits(NamedTuple):
     window: float = 2 * MINUTE
     before: float = 60 * MINUTE
     probe_every: float = 5 * MINUTE
+    rarest: float = 15 * MINUTE
+    """Each probe that used an attempt of more messages than half of those that wait doubles the time to the next one,
+    up to this."""
     longest: float = 6 * 60 * MINUTE
     """It is resumed after this time, whatever its metrics say."""
     lag: float = 5 * MINUTE
@@ -84,6 +87,7 @@ class Note:
     is_set: bool = False
     """Whether Lambda has confirmed the setting."""
     step: int = 0
+    """Of the resumption, an index of `STEPS`; before it, how often the time between probes was doubled."""
     ended: int = 0
     failed: int = 0
     """Of the runs that ended before the consumer was suspended."""
@@ -132,6 +136,8 @@ class Seen(NamedTuple):
     """Those with metrics, oldest first."""
     expires_in: float | None = None
     """The seconds until the queue's oldest message expires; None if it is not known."""
+    waiting: int | None = None
+    """The messages that are ready in the queue; None if it is not known."""
 
 
 class Act(NamedTuple):
@@ -177,9 +183,11 @@ def _suspended(seen: Seen, has: Setting, limits: Limits) -> Act | None:
 def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
     since = seen.now - note.at
     if note.phase == "suspended":
-        return _next(seen, note, "probing", "a probe begins") if since >= limits.probe_every else None
+        is_due = since >= min(limits.probe_every * 2**note.step, limits.rarest)
+        return _next(seen, note, "probing", "a probe begins", step=note.step) if is_due else None
     if note.phase == "probing":
-        return _next(seen, note, "judging", "the probe has ended", is_told=False) if since >= PROBE else None
+        ended_why = "the probe has ended"
+        return _next(seen, note, "judging", ended_why, step=note.step, is_told=False) if since >= PROBE else None
     began = note.at - PROBE if note.phase == "judging" else note.at
     ended, failed = _sum(seen.minutes, began, seen.now)
     if note.phase == "resuming" and since < limits.window + MINUTE and ended < limits.runs:
@@ -188,8 +196,9 @@ def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
         return None
     share = f"{failed:,} of {ended:,} runs failed"
     if ended and failed > (1 - limits.failing) * ended:
-        return _next(seen, note, "suspended", share)
-    step = note.step if note.phase == "judging" else note.step + 1
+        uses_too_many = seen.waiting is not None and failed > seen.waiting / 2
+        return _next(seen, note, "suspended", share, step=note.step + 1 if uses_too_many else 0)
+    step = 0 if note.phase == "judging" else note.step + 1
     if not ended or step >= len(STEPS) or (note.former is not None and note.former <= STEPS[step]):
         return _next(seen, note, "restoring", share if ended else "no metrics tell how its runs end")
     return _next(seen, note, "resuming", share, step=step)

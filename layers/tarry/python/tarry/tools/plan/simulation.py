@@ -438,7 +438,8 @@ class _Model:
         state, maximum = "Enabled" if self._setting.is_enabled else "Disabled", self._setting.maximum
         minutes = [each for each in self._minutes.values() if each.begins + 2 * MINUTE <= self.now]
         expires_in = self._retention - (self.now - self._note.since) if self._note else None
-        act = decide(Seen(self.now, state, maximum, self._note, minutes, expires_in), limits)
+        waiting = len(self._ready) * self._scale
+        act = decide(Seen(self.now, state, maximum, self._note, minutes, expires_in, waiting), limits)
         if act is None:
             return
         self._run.phases.append((self.now, act.note.phase if act.note else ""))
