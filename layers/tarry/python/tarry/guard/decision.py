@@ -97,8 +97,12 @@ class Note:
         """Why the consumer was suspended."""
         return f"{self.failed / max(1, self.ended):.0%} of {self.ended:,} runs failed"
 
+    def next_probe(self, limits: Limits) -> float:
+        """Return when a suspended consumer is probed."""
+        return self.at + min(limits.probe_every * (1 << self.step), limits.rarest)
+
     def __str__(self) -> str:
-        since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.at + Limits().probe_every))
+        since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.next_probe(Limits())))
         what = {"suspended": f"next probe {probe}", "probing": "a probe runs", "judging": "a probe is judged"}
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
@@ -183,7 +187,7 @@ def _suspended(seen: Seen, has: Setting, limits: Limits) -> Act | None:
 def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
     since = seen.now - note.at
     if note.phase == "suspended":
-        is_due = since >= min(limits.probe_every * 2**note.step, limits.rarest)
+        is_due = seen.now >= note.next_probe(limits)
         return _next(seen, note, "probing", "a probe begins", step=note.step) if is_due else None
     if note.phase == "probing":
         ended_why = "the probe has ended"

@@ -143,12 +143,17 @@ def _mapping(each: Guarded, client: Any) -> tuple[dict[str, Any], Note | None]:
 def _seen(
     each: Guarded, mapping: dict[str, Any], note: Note | None, minutes: list[Minute], clients: Clients, now: float
 ) -> Seen:
-    maximum, expires_in = setting_of(mapping).maximum, None if note is None else _expires_in(each, clients, now)
-    return Seen(now, mapping["State"], maximum, note, minutes, expires_in)
+    maximum = setting_of(mapping).maximum
+    backlog = (None, None) if note is None else _backlog(each, clients, now)
+    return Seen(now, mapping["State"], maximum, note, minutes, *backlog)
 
 
-def _expires_in(each: Guarded, clients: Clients, now: float) -> float | None:
-    """Return the seconds until the oldest message of the queue expires; None if CloudWatch has no age of it."""
+def _backlog(each: Guarded, clients: Clients, now: float) -> tuple[float | None, int]:
+    """Return the seconds until the queue's oldest message expires, if CloudWatch has its age; and how many are ready."""
+    url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
+    names = ["MessageRetentionPeriod", "ApproximateNumberOfMessages"]
+    found = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    kept, waiting = (int(found[name]) for name in names)
     end = datetime.fromtimestamp(now, UTC)
     points = clients.metrics.get_metric_statistics(
         Namespace="AWS/SQS",
@@ -160,13 +165,10 @@ def _expires_in(each: Guarded, clients: Clients, now: float) -> float | None:
         Statistics=["Maximum"],
     )["Datapoints"]
     if not points:
-        return None
+        return None, waiting
     last: Any = max(points, key=lambda point: point["Timestamp"])
-    url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
-    names = ["MessageRetentionPeriod"]
-    kept: str = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"][names[0]]
     age: float = float(last["Maximum"]) + now - last["Timestamp"].timestamp()
-    return float(kept) - age
+    return kept - age, waiting
 
 
 def _check(each: Guarded, mapping: dict[str, Any], note: Note | None, client: Any) -> None:
