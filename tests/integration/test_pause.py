@@ -176,7 +176,7 @@ class Guarded:
     """Lambda's client, the mapping of the function `other` after the guard has changed it, and faults of requests."""
 
     def __init__(self, shop: Shop, kept: Note | None) -> None:
-        self.aws = shop.aws
+        self.aws, self.sqs = shop.aws, shop.sqs
         [self.mapping] = self.aws.list_event_source_mappings(FunctionName="other")["EventSourceMappings"]
         self.arn = self.mapping["EventSourceMappingArn"]
         self.requests: list[tuple[str, dict[str, Any]]] = []
@@ -233,7 +233,7 @@ class Guarded:
         )
         consumer = tarry.guard.Guarded("other", "orders", self.mapping["UUID"])
         with use(World(clock=TestClock(SUSPENDED.at + 60))):
-            [*tarry.guard.guard([consumer], "shop", Limits(), Clients(self.aws, without, None))]
+            [*tarry.guard.guard([consumer], "shop", Limits(), Clients(self.aws, without, self.sqs))]
 
 
 @pytest.fixture

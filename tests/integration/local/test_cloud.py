@@ -11,10 +11,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tarry.guard.decision import Note, Setting
+from tarry.guard.operations import TAG
 from tarry.tools.console.access import WatchedQueue
 from tarry.tools.local.aws.client import client_at
 from tarry.tools.local.samples import read_samples
@@ -164,6 +167,23 @@ def test_a_mapping_is_described_scaled_and_tagged_over_http(local: LocalProcess)
     assert functions.list_tags(Resource=resource)["Tags"] == {"team": "shop"}
     with pytest.raises(functions.exceptions.ResourceNotFoundException):
         functions.get_event_source_mapping(UUID="0" * 36)
+
+
+def test_a_suspension_is_shown_and_resumed_as_on_aws(local: LocalProcess) -> None:
+    functions: Any = client_at(local.endpoint, "lambda")
+    [found] = functions.list_event_source_mappings(FunctionName="Plain")["EventSourceMappings"]
+    look = partial(functions.get_event_source_mapping, UUID=found["UUID"])
+    local.until(lambda: look()["State"] == "Enabled", "a mapping that is not changed")
+    note = Note("probing", 0, 0, None, Setting(True, 2), Setting(False, None), is_set=True, ended=240, failed=230)
+    functions.update_event_source_mapping(UUID=found["UUID"], ScalingConfig={"MaximumConcurrency": 2})
+    functions.tag_resource(Resource=found["EventSourceMappingArn"], Tags={TAG: note.text()})
+    where = ("--endpoint-url", local.endpoint)
+    line = "plain: suspended since 00:00 UTC: 96% of 240 runs failed; a probe runs"
+    assert tarry("queues", "plain", *where).stdout.splitlines()[-1] == line
+    result = tarry("resume", "Plain", *where, "--audit", str(local.folder / "audit.jsonl")).stdout
+    assert result.endswith("the guard's suspension has ended: enabled with no MaximumConcurrency\n")
+    assert functions.list_tags(Resource=found["EventSourceMappingArn"])["Tags"].get(TAG) is None
+    assert (look()["State"], "ScalingConfig" in look()) == ("Enabled", False)
 
 
 def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:

@@ -289,7 +289,7 @@ def test_queues_are_listed_with_their_numbers_of_messages(site: Served) -> None:
     assert (dead["name"], ledger["name"], orders.pop("oldest_seconds") in range(60)) == ("dead", "ledger.fifo", True)
     counts = {"ready": 1, "in_flight": 2, "delayed": 1}
     url = f"{site.url}/{ACCOUNT}/orders"
-    assert orders == {"name": "orders", "url": url, **counts, "dead_letter_queue": "dead"}
+    assert orders == {"name": "orders", "url": url, **counts, "dead_letter_queue": "dead", "guard": None}
 
 
 def test_an_external_sqs_may_have_no_queues_and_does_not_tell_the_age_of_messages(

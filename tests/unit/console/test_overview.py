@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tarry.guard.decision import Note, Setting
+from tarry.guard.operations import TAG
 from tarry.tools.console import overview as reading_queues
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tarry.tools.console.overview import METRICS, last_hour, paused_functions
+from tarry.tools.console.overview import METRICS, interrupted, last_hour
 from tarry.tools.console.overview.rows import (
     SOON,
     Concern,
@@ -109,13 +111,15 @@ def test_the_state_that_needs_a_person_is_said_in_words(
     assert concerns(own, dead) == texts
 
 
-def test_a_paused_consumer_is_named_with_the_command_that_resumes_it() -> None:
+def test_a_paused_or_suspended_consumer_is_named_with_the_command_that_resumes_it() -> None:
     """Mappings of other sources, accounts and states are none of its."""
+    note = Note("suspended", NOW, NOW, None, Setting(False, None), Setting(True, None), ended=240, failed=230)
     mappings = [
         ("arn:aws:sqs:eu-west-1:123456789012:orders", "Disabled", "shop-orders:live"),
         ("arn:aws:sqs:eu-west-1:123456789012:orders", "Enabled", "shop-copies"),
         ("arn:aws:sqs:eu-west-1:210987654321:payments", "Disabled", "shop-payments"),
         ("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "Disabled", "shop-stream"),
+        ("arn:aws:sqs:eu-west-1:123456789012:scans", "Disabled", "shop-scans"),
     ]
 
     class Lambda:
@@ -126,14 +130,32 @@ def test_a_paused_consumer_is_named_with_the_command_that_resumes_it() -> None:
         def paginate(self) -> list[dict[str, Any]]:
             function = "arn:aws:lambda:eu-west-1:123456789012:function:"
             return [
-                {"EventSourceMappings": [{"EventSourceArn": arn, "State": state, "FunctionArn": function + name}]}
+                {
+                    "EventSourceMappings": [
+                        {
+                            "EventSourceMappingArn": name,
+                            "EventSourceArn": arn,
+                            "State": state,
+                            "FunctionArn": function + name,
+                        }
+                    ]
+                }
                 for arn, state, name in mappings
             ]
 
-    paused = paused_functions(Lambda(), "123456789012")
-    assert paused == {"orders": ("shop-orders:live",)}
+        def list_tags(self, *, Resource: str) -> dict[str, Any]:
+            assert Resource in ("shop-orders:live", "shop-scans")
+            return {"Tags": {TAG: note.text()} if Resource == "shop-scans" else {}}
+
+    paused, suspended = interrupted(Lambda(), "123456789012")
+    assert paused == {"orders": ("shop-orders:live",), "scans": ("shop-scans",)}
+    assert suspended == {"scans": "suspended since 08:00 UTC: 96% of 240 runs failed; next probe 08:05"}
     own = history(reading(3))
-    own.paused = paused["orders"]
+    own.guard = suspended["scans"]
+    [row] = overview(own).rows
+    assert row.concerns == (Concern(SOON, f"Its consumer is {own.guard}.", "tarry resume --queue orders"),)
+    assert row.interrupted == "suspended"
+    own.guard, own.paused = "", paused["orders"]
     [row] = overview(own).rows
     assert row.concerns == (
         Concern(
@@ -142,7 +164,7 @@ def test_a_paused_consumer_is_named_with_the_command_that_resumes_it() -> None:
             "tarry resume --queue orders",
         ),
     )
-    assert row.paused == ("shop-orders:live",)
+    assert row.interrupted == "paused"
 
 
 def test_the_most_urgent_queue_comes_first_then_the_one_with_most_dead_letters() -> None:

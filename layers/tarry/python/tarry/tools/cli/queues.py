@@ -71,7 +71,7 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
             check_placed(where)
         url = requests_go_to(where)
         # Tried once: a send that is repeated after a lost answer would be two messages.
-        client = AwsAccess(where).client("sqs", tries=1) if is_aws(url) else sqs_client(url)
+        client = AwsAccess(where).client("sqs", retries={"total_max_attempts": 1}) if is_aws(url) else sqs_client(url)
         yield SqsConnection(client, where)
     except (NotConnected, ConnectionClosedError, ReadTimeoutError) as error:
         refuse(
@@ -177,11 +177,15 @@ def queues(
     and delayed, and the age of the oldest, which only `tarry local` provides.
     SQS counts messages approximately.
 
+    If Lambda may be asked, the lines below the table are the queues whose consumer
+    the outage guard has suspended.
+
     Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     url = next((each for each in names or [] if "://" in each), None)
     where, stack = TargetOptions(url, **vars(options)), options.stack
     with sqs_at("tarry queues", where) as sqs:
+        from tarry.tools.cli.failed.targets import AwsAccess
         from tarry.tools.local.aws.client import queue_depths
 
         wanted = [queue_at(sqs.client, each, stack) for each in names or []]
@@ -191,14 +195,19 @@ def queues(
         place = sqs.say_place(depths[0].url if depths else None)
         if names or stack is not None:
             depths = _selected(depths, wanted)
+        suspensions = AwsAccess(sqs.where).suspensions() if depths else {}
     now = time.time()
     if as_json:
         for depth in depths:
             fields = asdict(depth)
             fields["oldest_seconds"] = _age(fields.pop("oldest"), now)
+            fields["guard"] = suspensions.get(depth.name)
             typer.echo(json.dumps(fields))
     elif depths:
         _print(depths, now)
+        for depth in depths:
+            if text := suspensions.get(depth.name):
+                typer.echo(f"{depth.name}: {text}")
     else:
         note(f"no queues at {place}")
 

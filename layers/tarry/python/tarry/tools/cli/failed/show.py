@@ -239,6 +239,10 @@ def _summarize(run: CommandSession, sample: int, *, as_json: bool) -> None:
             break
     if not as_json and (empty := [queue.name for queue, _ in counted if not queue.about]):
         result_console().print(Text(f"no dead letters: {', '.join(empty)}", "dim"))
+    sources = {source.name for queue, _ in counted for source in queue.sources or ()}
+    for name, text in () if as_json else run.account.suspensions().items():
+        if name in sources:
+            result_console().print(Text(f"{name}: {text}"))
     _conclude(run, counted, as_json=as_json)
 
 

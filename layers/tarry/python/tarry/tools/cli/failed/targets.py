@@ -15,6 +15,7 @@ from tarry.failed import UnknownQueue
 from tarry.failed.queue_names import (
     DEFAULT_TEMPLATE,
     endpoint_host,
+    listed,
     names_resource,
     queue_name,
     redrive_of,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tarry.tools.template import Template
 
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
+SHORT = {"connect_timeout": 2, "read_timeout": 3, "retries": {"total_max_attempts": 1}}
+"""For requests that a command can do without."""
 LOCAL_REGION = "us-east-1"
 
 # where it acts
@@ -218,8 +221,8 @@ class AwsAccess:
                 account = self.identity().split(":")[4]
         note(place_text(url, account, self.region))
 
-    def client(self, service: str, tries: int | None = None) -> Any:
-        """Make a boto3 client with longer timeouts and more tries than in a function."""
+    def client(self, service: str, **config: Any) -> Any:
+        """Make a boto3 client with longer timeouts and more tries than in a function, but for those in ``config``."""
         from botocore.config import Config
 
         from tarry.tools.common.answers import checking_answers
@@ -231,7 +234,7 @@ class AwsAccess:
             service,  # type: ignore[call-overload]
             region_name=self.region,
             endpoint_url=endpoint_url,
-            config=self._config if tries is None else self._config.merge(Config(retries={"total_max_attempts": tries})),
+            config=self._config.merge(Config(**config)),
             **self._credentials,
         )
         return checking_answers(client)
@@ -240,8 +243,15 @@ class AwsAccess:
         """Return the ARN of the credentials in one short request to STS. Raises the errors of boto3."""
         from botocore.config import Config
 
-        config = self._config.merge(Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1}))
+        config = self._config.merge(Config(**SHORT))  # type: ignore[arg-type]
         return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
+
+    def suspensions(self) -> dict[str, str]:
+        """Return what the outage guard does, by queue; empty if Lambda refuses or does not answer at once."""
+        from tarry.guard.operations import suspensions
+
+        client = self.client("lambda", **SHORT)
+        return suspensions(listed(client, "list_event_source_mappings", "EventSourceMappings"), client)
 
     def renew(self) -> None:
         self._session = self._new_session()

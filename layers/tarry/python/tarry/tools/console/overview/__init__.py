@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from tarry.failed.queue_names import listed, queue_name
+from tarry.guard.operations import suspensions
 from tarry.support.values import queue_arn
 from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, Console
@@ -60,15 +61,21 @@ def _query(name: str, queue: str, metric: str, statistic: str) -> dict[str, Any]
 PAUSED_STATES = frozenset({"Disabled", "Disabling"})
 
 
-def paused_functions(client: Any, account: str | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the paused functions by the name of their queue, of one account or of all. Raises `ClientError`."""
+def interrupted(client: Any, account: str | None) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
+    """Return the paused functions, and what the outage guard does, by queue. Raises `ClientError`.
+
+    ``account``: the account of the queues; None for all.
+    """
     found: dict[str, tuple[str, ...]] = {}
+    mappings = []
     for each in listed(client, "list_event_source_mappings", "EventSourceMappings"):
         queue = queue_arn(each.get("EventSourceArn"))
-        if queue.name and each["State"] in PAUSED_STATES and account in (None, queue.account):
-            function = str(each["FunctionArn"]).split(":", 6)[6]
-            found[queue.name] = (*found.get(queue.name, ()), function)
-    return found
+        if queue.name and account in (None, queue.account):
+            mappings.append(each)
+            if each["State"] in PAUSED_STATES:
+                function = str(each["FunctionArn"]).split(":", 6)[6]
+                found[queue.name] = (*found.get(queue.name, ()), function)
+    return found, suspensions(mappings, client)
 
 
 TOPIC = "overview"
@@ -168,10 +175,12 @@ class Sampler:
 
     async def _read_pauses(self) -> None:
         console = self._console
-        found, _ = await pages.asked(console, lambda: paused_functions(console.client("lambda"), console.place.account))
+        found, _ = await pages.asked(console, lambda: interrupted(console.client("lambda"), console.place.account))
         if found is not None:  # without the permission, it is not known
+            paused, guard = found
             for address, history in self._histories.items():
-                history.paused = found.get(queue_name(address), ())
+                history.paused = paused.get(queue_name(address), ())
+                history.guard = guard.get(queue_name(address), "")
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
         from tarry.tools.local.aws.client import description, queues_in

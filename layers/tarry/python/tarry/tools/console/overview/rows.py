@@ -75,6 +75,8 @@ class QueueHistory:
     """Why the last reading failed; empty if it did not."""
     is_gone: bool = False
     paused: tuple[str, ...] = ()
+    guard: str = ""
+    """What the outage guard does with its consumer; empty for nothing."""
 
     @property
     def last(self) -> QueueReading | None:
@@ -227,7 +229,9 @@ def of_queue(history: QueueHistory, now: float, resume: Sequence[str]) -> Iterat
         yield Concern(URGENT, f"It cannot be read: {history.problem}")
     if last is None:
         return
-    if history.paused:
+    if history.guard:
+        yield Concern(SOON, f"Its consumer is {history.guard}.", shlex.join(resume))
+    elif history.paused:
         are, them = ("are", "them") if len(history.paused) > 1 else ("is", "it")
         text = f"{' and '.join(history.paused)} {are} paused: Lambda delivers no messages of this queue to {them}."
         yield Concern(SOON, text, shlex.join(resume))
@@ -309,7 +313,7 @@ class OverviewRow:
         """The name of the queue, or of a dead-letter queue whose source is not known."""
         self.queue = watched.name
         self.functions = watched.functions
-        self.paused = own.paused
+        self.interrupted = "suspended" if own.guard else "paused" if own.paused else ""
         self.reading = own.last
         self.oldest = own.oldest(now)
         """In seconds."""
