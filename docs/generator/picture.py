@@ -11,7 +11,7 @@ from tarry import DeadLetter, Exponential, Fixed, Message, RetryInPlace, SendAga
 from tarry.decide.retry_policy import RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.failed.text import coarse
-from tarry.guard.decision import Limits
+from tarry.guard.decision import GuardLimits
 from tarry.message.outcomes import State
 from tarry.testing import Sandbox
 from tarry.tools.local.plan import RunSettings, make_plan
@@ -120,10 +120,10 @@ def plan() -> str:
 
 def outage() -> str:
     """Return the picture of the default backoff during a longer outage, without and with the guard."""
-    return _of_load(Load(rate=2, failing=1, outage=2700, handler_time=2), None, Limits())
+    return _of_load(Load(rate=2, failing=1, outage=2700, handler_time=2), None, GuardLimits())
 
 
-def _of_load(load: Load, *guards: Limits | None) -> str:
+def _of_load(load: Load, *guards: GuardLimits | None) -> str:
     policy = policy_of("A consumer", RetryPolicy(), StepList(None), fifo=False)
     timeline = timeline_of(policy, TemplateQueue("its queue", ""))
     results = []

@@ -81,6 +81,7 @@ def test_an_invocation_writes_one_line_with_what_became_of_its_messages(capsys: 
         "MessagesDeferred": [1],
         "MessagesDiscarded": [1],
         "Attempts": [1, 1, 1, 1, 1, 1, 3],
+        "RunsFailed": [3],  # not the rejected message, which would fail again
         "RetryDelay": [59, 60],  # the first one was set a second later
         "WaitsInPlace": [2],
         "HandlerTime": [250.0] * 7,

@@ -17,7 +17,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 import tarry.guard
-from tarry.guard import Clients, Limits
+from tarry.guard import Clients, GuardLimits
 from tarry.guard.decision import Note, Setting
 from tarry.guard.operations import TAG
 from tarry.tools.cli import pause
@@ -233,7 +233,7 @@ class Guarded:
         )
         consumer = tarry.guard.Guarded("other", "orders", self.mapping["UUID"])
         with use(World(clock=TestClock(SUSPENDED.at + 60))):
-            [*tarry.guard.guard([consumer], "shop", Limits(), Clients(self.aws, without, self.sqs))]
+            [*tarry.guard.guard([consumer], "shop", GuardLimits(), Clients(self.aws, without, self.sqs))]
 
 
 @pytest.fixture
@@ -337,7 +337,7 @@ def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callabl
     changes = [("UpdateEventSourceMapping", {"UUID": lambda_.mapping["UUID"], "Enabled": True})]
     assert lambda_.changes == changes
     lambda_.look()
-    assert lambda_.now == ("Enabled", 20, {})
+    assert lambda_.now[:2] == ("Enabled", 20)
 
 
 def test_a_tag_that_is_not_the_guards_is_named_and_the_mapping_stays(guarded: Callable[[Note | None], Guarded]) -> None:

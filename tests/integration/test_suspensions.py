@@ -135,8 +135,8 @@ def test_the_line_says_what_the_guard_does_now(phase: Phase, setting: Setting, t
 
 
 def test_the_next_probe_is_later_after_probes_that_used_many_attempts() -> None:
-    assert str(replace(NOTE, step=1)).endswith("next probe 08:22")
-    assert str(replace(NOTE, step=9)).endswith("next probe 08:27")
+    assert str(replace(NOTE, doublings=1)).endswith("next probe 08:22")
+    assert str(replace(NOTE, doublings=9)).endswith("next probe 08:27")
 
 
 def test_a_tag_of_another_and_a_mapping_without_an_arn_are_left_out(functions: Lambda) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, consumer
-from tarry.guard.decision import Limits
+from tarry.guard.decision import GuardLimits
 from tarry.testing import Sandbox
 from tarry.tools.plan import simulation
 from tarry.tools.plan.policy import policy_of
@@ -99,7 +99,7 @@ def test_a_guarded_consumer_keeps_the_attempts_of_its_messages_during_an_outage(
 ) -> None:
     monkeypatch.setattr(simulation, "MANY_MESSAGES", simulated)
     load, planned, consuming = Load(20, 1, 1800, 0.1), made(), Consuming(maximum_concurrency=20)
-    alone, guarded = (simulate(load, planned, consuming, 0, guard=guard) for guard in (None, Limits()))
+    alone, guarded = (simulate(load, planned, consuming, 0, guard=guard) for guard in (None, GuardLimits()))
     assert (guarded.scale > 1) == (simulated == 5_000)
     assert alone.dead > 10_000
     assert guarded.dead == 0
@@ -115,7 +115,7 @@ def test_a_guarded_consumer_keeps_the_attempts_of_its_messages_during_an_outage(
 
 def test_a_message_in_ten_that_fails_suspends_no_consumer() -> None:
     load = Load(20, 0.1, 1200, 0.1)
-    found = simulate(load, made(), Consuming(), 0, guard=Limits())
+    found = simulate(load, made(), Consuming(), 0, guard=GuardLimits())
     assert found.phases == []
     assert "The same load with the outage guard: the consumer is never suspended." in load_text(
         LoadResult(load, Consuming(), [found], True)

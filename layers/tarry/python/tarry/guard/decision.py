@@ -4,8 +4,8 @@ A consumer is suspended when the service that it calls is down: its mapping is d
 queue and keep their attempts. A probe enables the mapping with two invocations at once for a minute. If the messages of
 the probe succeed, the consumer is resumed in steps, up to the setting that the mapping had before.
 
-`decide` makes no request. If a fact is missing, or another person has changed the mapping, it decides for what the
-consumer does without a guard.
+`decide` makes no request. If a fact is missing, or another has changed the mapping, it decides for what the consumer
+does without a guard: it runs, or is as the other left it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MINUTE = 60.0
+JITTER = MINUTE / 2  # looks are about a minute apart, and an act that is due before the next one is not put off
 PROBE = 2 * MINUTE  # Lambda takes up to a minute to enable a mapping
 SMALLEST_CONCURRENCY = 2  # the smallest MaximumConcurrency that Lambda accepts
 STEPS = (10,)
-"""The concurrency of each step between a probe and the former setting."""
+"""The MaximumConcurrency of each step between a probe and the former setting."""
 
 
-class Limits(NamedTuple):
+class GuardLimits(NamedTuple):
     """When a consumer is suspended and resumed. Times are in seconds."""
 
     runs: int = 20
@@ -32,7 +33,10 @@ class Limits(NamedTuple):
     failing: float = 0.8
     """It is suspended if at least this share of them failed, and resumed while no more than the rest fail."""
     failed_before: float = 0.2
-    """It is suspended only if a smaller share failed in the hour before: otherwise it is not an outage that begins."""
+    """It is suspended only if a smaller share failed in the hour before: otherwise it is not an outage that begins.
+
+    Without runs in that hour (a new consumer, or one that is idle at night), this cannot be told: it is not suspended.
+    """
     window: float = 2 * MINUTE
     before: float = 60 * MINUTE
     probe_every: float = 5 * MINUTE
@@ -42,7 +46,7 @@ class Limits(NamedTuple):
     longest: float = 6 * 60 * MINUTE
     """It is resumed after this time, whatever its metrics say."""
     lag: float = 5 * MINUTE
-    """Metrics that are not there after this time are taken as missing."""
+    """Metrics that are not there after this time are taken as missing, and so is an answer of Lambda."""
 
 
 class Minute(NamedTuple):
@@ -54,7 +58,7 @@ class Minute(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What the guard changes of a mapping."""
+    """The settings of a mapping that the guard changes."""
 
     is_enabled: bool
     maximum: int | None
@@ -65,13 +69,13 @@ class Setting(NamedTuple):
         return f"{'enabled' if self.is_enabled else 'disabled'} with {maximum}"
 
 
-Phase = Literal["suspended", "probing", "judging", "resuming", "restoring"]
+Phase = Literal["suspended", "probing", "judging", "resuming", "restoring", "left"]
 PHASES = get_args(Phase)
 
 
 @dataclass(frozen=True)
 class Note:
-    """What the guard keeps at a mapping that it has changed, as a tag."""
+    """The guard's memory of a mapping that it has changed, as a tag of the mapping."""
 
     phase: Phase
     since: float
@@ -79,41 +83,40 @@ class Note:
     at: float
     """When this phase began."""
     former: int | None
-    """The mapping's MaximumConcurrency before it was suspended."""
+    """The MaximumConcurrency that is restored: of the mapping before it was suspended, or set by another since."""
     setting: Setting
-    """What the guard sets in this phase."""
+    """The setting in this phase."""
     before: Setting
-    """What the mapping had when this was written."""
+    """The setting of the mapping when this was written."""
     is_set: bool = False
     """Whether Lambda has confirmed the setting."""
-    step: int = 0
-    """Of the resumption, an index of `STEPS`; before it, how often the time between probes was doubled."""
     ended: int = 0
     failed: int = 0
     """Of the runs that ended before the consumer was suspended."""
+    doublings: int = 0
+    """How often the time between probes was doubled."""
 
     @property
     def reason(self) -> str:
         """Why the consumer was suspended."""
         return f"{self.failed / max(1, self.ended):.0%} of {self.ended:,} runs failed"
 
-    def next_probe(self, limits: Limits) -> float:
+    def next_probe(self, limits: GuardLimits) -> float:
         """Return when a suspended consumer is probed."""
-        return self.at + min(limits.probe_every * (1 << self.step), limits.rarest)
+        return self.at + min(limits.probe_every * (1 << self.doublings), limits.rarest)
 
     def __str__(self) -> str:
-        since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.next_probe(Limits())))
+        since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.next_probe(GuardLimits())))
         what = {"suspended": f"next probe {probe}", "probing": "a probe runs", "judging": "a probe is judged"}
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
     def text(self) -> str:
         """Return the note as the value of a tag: at most 256 characters of those that Lambda allows."""
         values = (
-            self.phase, f"{self.since:.0f}", f"{self.at:.0f}", _concurrency(self.former), _setting(self.setting),
-            _setting(self.before), "set" if self.is_set else "asked",
-            *map(str, (self.step, self.ended, self.failed)),
+            self.phase, f"{self.since:.0f}", f"{self.at:.0f}", self.former or 0, _setting(self.setting),
+            _setting(self.before), "set" if self.is_set else "asked", self.ended, self.failed, self.doublings,
         )  # fmt: skip
-        return " ".join(values)
+        return " ".join(map(str, values))
 
     @classmethod
     def read(cls, text: str) -> Note:
@@ -123,9 +126,9 @@ class Note:
             raise ValueError(f"not a note of the guard: {text!r}")
         times = float(since), float(at)
         settings = _read_setting(setting), _read_setting(before)
-        step, ended, failed = map(int, counts)
-        maximum = _read_concurrency(former)
-        return cls(cast("Phase", phase), *times, maximum, *settings, is_set == "set", step, ended, failed)
+        ended, failed, doublings = map(int, counts)
+        maximum = int(former) or None
+        return cls(cast("Phase", phase), *times, maximum, *settings, is_set == "set", ended, failed, doublings)
 
 
 class Seen(NamedTuple):
@@ -137,42 +140,44 @@ class Seen(NamedTuple):
     maximum: int | None
     note: Note | None
     minutes: Sequence[Minute]
-    """Those with metrics, oldest first."""
-    expires_in: float | None = None
-    """The seconds until the queue's oldest message expires; None if it is not known."""
+    """The minutes with metrics, oldest first."""
+    hindrance: str | None = None
+    """Why it must not be suspended; a consumer that is suspended is resumed."""
     waiting: int | None = None
     """The messages that are ready in the queue; None if it is not known."""
 
 
 class Act(NamedTuple):
-    """What to do: write ``note`` (None: remove it), then give the mapping the note's setting."""
+    """A change: write ``note`` (None: remove it), and give the mapping the note's setting."""
 
     note: Note | None
     why: str
-    is_told: bool = True
-    """Whether the log and the audit have it; False for a step of the guard's own."""
+    is_reported: bool = True
+    """Whether the topic gets it too; the log and the audit have every act."""
 
 
-def decide(seen: Seen, limits: Limits) -> Act | None:
+def decide(seen: Seen, limits: GuardLimits) -> Act | None:
     """Return what to do with a consumer; None for nothing."""
-    note = seen.note
+    note, has = seen.note, Setting(seen.state == "Enabled", seen.maximum)
     if seen.state not in ("Enabled", "Disabled"):
         return None  # Lambda is changing the mapping
-    has = Setting(seen.state == "Enabled", seen.maximum)
     if note is None:
         return _suspended(seen, has, limits) if has.is_enabled else None
-    if has != note.setting:
-        if has == note.before and not note.is_set:
-            return Act(note, "the last request to Lambda had no answer", is_told=False)
-        return Act(None, f"the mapping was changed by another: it is {has}, not {note.setting}")
-    if note.phase == "restoring":
-        return Act(None, "the mapping has its former setting again", is_told=False)
-    if (why := _must_resume(seen, note, limits)) is not None:
-        return _next(seen, note, "restoring", why)
-    return _of_phase(seen, note, limits)
+    if (of_another := _changed_by_another(seen.now, note, has)) is not None:
+        return of_another
+    is_over = note.phase in ("restoring", "left")
+    since = seen.now - note.at + JITTER
+    if is_over and has == note.setting:
+        is_due = note.phase == "restoring" or since >= limits.before
+        return Act(None, "the mapping has its former setting", is_reported=False) if is_due else None
+    if not is_over and (why := _must_resume(seen, note, since, limits)) is not None:
+        return _next(seen.now, note, has, "restoring", why)
+    if has != note.setting or not note.is_set:
+        return Act(replace(note, before=has), "Lambda has not confirmed the last request", is_reported=False)
+    return _of_phase(seen, note, since, limits)
 
 
-def _suspended(seen: Seen, has: Setting, limits: Limits) -> Act | None:
+def _suspended(seen: Seen, has: Setting, limits: GuardLimits) -> Act | None:
     """Return the act that suspends a consumer whose runs fail since less than the window."""
     start = seen.now - limits.window - MINUTE  # of the last minutes whose metrics can be complete
     ended, failed = _sum(seen.minutes, start, seen.now)
@@ -184,50 +189,72 @@ def _suspended(seen: Seen, has: Setting, limits: Limits) -> Act | None:
     return Act(note, note.reason)
 
 
-def _of_phase(seen: Seen, note: Note, limits: Limits) -> Act | None:
-    since = seen.now - note.at
+def _changed_by_another(now: float, note: Note, has: Setting) -> Act | None:
+    """Return the act after a change by a person or a deployment, which stays; None if the guard made all changes.
+
+    If another has enabled or disabled the mapping, the guard leaves it alone for an hour. The MaximumConcurrency of
+    another is the one that is restored.
+    """
+    ours = (note.setting, note.setting if note.is_set else note.before)
+    is_ours = has.maximum in [each.maximum for each in ours]
+    former = note.former if is_ours else has.maximum
+    if has.is_enabled not in [each.is_enabled for each in ours]:
+        left = replace(note, phase="left", at=now, former=former, setting=Setting(has.is_enabled, former))
+        why = f"another has {'enabled' if has.is_enabled else 'disabled'} the mapping"
+    elif not is_ours:
+        left = replace(note, former=former, setting=note.setting._replace(maximum=former))
+        why = f"another has set MaximumConcurrency to {former}, which will be restored"
+    else:
+        return None
+    return Act(replace(left, before=has, is_set=False), why)
+
+
+def _must_resume(seen: Seen, note: Note, since: float, limits: GuardLimits) -> str | None:
+    if seen.now - note.since >= limits.longest:
+        return f"it was suspended for {limits.longest / 3600:g} hours, the longest time"
+    if not note.is_set and since >= limits.lag:
+        return f"Lambda has not confirmed a request for {limits.lag / MINUTE:g} minutes"
+    return seen.hindrance
+
+
+def _of_phase(seen: Seen, note: Note, since: float, limits: GuardLimits) -> Act | None:
+    now, has = seen.now, note.setting
     if note.phase == "suspended":
-        is_due = seen.now >= note.next_probe(limits)
-        return _next(seen, note, "probing", "a probe begins", step=note.step) if is_due else None
+        why = f"it was suspended for {(now - note.at) / MINUTE:.0f} minutes"
+        return _next(now, note, has, "probing", why) if now + JITTER >= note.next_probe(limits) else None
     if note.phase == "probing":
-        ended_why = "the probe has ended"
-        return _next(seen, note, "judging", ended_why, step=note.step, is_told=False) if since >= PROBE else None
-    began = note.at - PROBE if note.phase == "judging" else note.at
-    ended, failed = _sum(seen.minutes, began, seen.now)
+        return _next(now, note, has, "judging", "the probe has ended", is_reported=False) if since >= PROBE else None
+    ended, failed = _sum(seen.minutes, note.at - PROBE if note.phase == "judging" else note.at, now)
     if note.phase == "resuming" and since < limits.window + MINUTE and ended < limits.runs:
         return None
     if not ended and since < limits.lag:
         return None
-    share = f"{failed:,} of {ended:,} runs failed"
-    if ended and failed > (1 - limits.failing) * ended:
+    share = f"{failed:,} of {ended:,} runs failed" if ended else "no metrics tell how its runs end"
+    if failed > (1 - limits.failing) * ended:
         uses_too_many = seen.waiting is not None and failed > seen.waiting / 2
-        return _next(seen, note, "suspended", share, step=note.step + 1 if uses_too_many else 0)
-    step = 0 if note.phase == "judging" else note.step + 1
-    if not ended or step >= len(STEPS) or (note.former is not None and note.former <= STEPS[step]):
-        return _next(seen, note, "restoring", share if ended else "no metrics tell how its runs end")
-    return _next(seen, note, "resuming", share, step=step)
+        note = replace(note, doublings=note.doublings + 1 if uses_too_many else 0)
+        return _next(now, note, has, "suspended", share)
+    is_last = not ended or _step(note) == note.former
+    return _next(now, note, has, "restoring" if is_last else "resuming", share)
 
 
-def _must_resume(seen: Seen, note: Note, limits: Limits) -> str | None:
-    if seen.now - note.since >= limits.longest:
-        return f"it was suspended for {limits.longest / 3600:g} hours, the longest time"
-    if seen.expires_in is not None and seen.expires_in < 60 * MINUTE:
-        return f"the oldest message of its queue expires in {seen.expires_in / 60:.0f} minutes"
-    return None
+def _step(note: Note) -> int | None:
+    """Return the MaximumConcurrency after that of a note, which the guard has set: of a step, or the former one."""
+    steps = (each for each in STEPS if each > (note.setting.maximum or SMALLEST_CONCURRENCY))
+    return next((each for each in steps if note.former is None or each < note.former), note.former)
 
 
-def _next(seen: Seen, note: Note, phase: Phase, why: str, *, step: int = 0, is_told: bool = True) -> Act:
+def _next(now: float, note: Note, has: Setting, phase: Phase, why: str, *, is_reported: bool = True) -> Act:
     """Return the act that begins a phase."""
     maximum = {
-        "suspended": note.setting.maximum,
+        "suspended": has.maximum,
         "probing": SMALLEST_CONCURRENCY,
         "judging": SMALLEST_CONCURRENCY,
-        "resuming": STEPS[step] if step < len(STEPS) else note.former,
+        "resuming": _step(note),
         "restoring": note.former,
     }[phase]
     setting = Setting(phase not in ("suspended", "judging"), maximum)
-    begun = replace(note, phase=phase, at=seen.now, setting=setting, before=note.setting, is_set=False, step=step)
-    return Act(begun, why, is_told)
+    return Act(replace(note, phase=phase, at=now, setting=setting, before=has, is_set=False), why, is_reported)
 
 
 def _sum(minutes: Sequence[Minute], start: float, end: float) -> tuple[int, int]:
@@ -236,18 +263,10 @@ def _sum(minutes: Sequence[Minute], start: float, end: float) -> tuple[int, int]
     return sum(each.ended for each in within), sum(each.failed for each in within)
 
 
-def _concurrency(maximum: int | None) -> str:
-    return "none" if maximum is None else str(maximum)
-
-
-def _read_concurrency(text: str) -> int | None:
-    return None if text == "none" else int(text)
-
-
 def _setting(setting: Setting) -> str:
-    return f"{'enabled' if setting.is_enabled else 'disabled'}:{_concurrency(setting.maximum)}"
+    return f"{'enabled' if setting.is_enabled else 'disabled'}:{setting.maximum or 0}"
 
 
 def _read_setting(text: str) -> Setting:
     state, maximum = text.split(":")
-    return Setting(state == "enabled", _read_concurrency(maximum))
+    return Setting(state == "enabled", int(maximum) or None)

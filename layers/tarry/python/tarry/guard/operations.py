@@ -1,12 +1,14 @@
-"""What the guard reads and changes at AWS: metrics, event source mappings, and its note at each, which is a tag.
+"""Metrics, which the guard reads, event source mappings, which it changes, and its note at each, which is a tag.
 
 A note is written before the change that it tells of, and marked when Lambda has confirmed the change. So after a crash
-at any request, the next look finds either the former state, or a note that says what to do.
+at any request, the next look finds either the former state, or a note that says what to do. Two looks at once decide
+the same on the same facts.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +19,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import world
-from tarry.guard.decision import SMALLEST_CONCURRENCY, STEPS, Act, Limits, Minute, Note, Seen, Setting, decide
+from tarry.guard.decision import SMALLEST_CONCURRENCY, STEPS, Act, GuardLimits, Minute, Note, Seen, Setting, decide
 from tarry.observe.metrics import ATTEMPTS, RUNS_FAILED, dimension
+from tarry.record.attribute import timestamp
 from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn
 
@@ -29,6 +32,8 @@ TAG = "tarry:guard"
 PERIOD = 60
 OWN_CONCURRENCY = {SMALLEST_CONCURRENCY, *STEPS}
 CLIENT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2})
+RESERVE_SECONDS = 3600
+"""The least time until the oldest message expires for which a consumer stays suspended."""
 CLOCK_SECONDS = 60
 """A clock that differs more from that of AWS is wrong: the metrics of a minute could be those of another."""
 logger = logging.getLogger("tarry.guard")
@@ -56,38 +61,74 @@ class Clients(NamedTuple):
     queues: Any
 
 
-def guard(consumers: Sequence[Guarded], namespace: str, limits: Limits, clients: Clients) -> Iterator[dict[str, Any]]:
+def guard(
+    consumers: Sequence[Guarded], namespace: str, limits: GuardLimits, clients: Clients
+) -> Iterator[dict[str, Any]]:
     """Look at each consumer once, and suspend or resume it; yield what was done, as the audit has it.
 
     A consumer for which a request fails stays as it is. The others are not affected.
+
+    Raises:
+        CannotGuard: At the beginning, or at the end: a consumer was left alone that the guard should have looked at. A
+            run of the function then counts as an error, and after three in a row its alarm tells.
     """
     if not namespace:
-        logger.warning("The guard changes nothing: POWERTOOLS_METRICS_NAMESPACE is not set, so there are no metrics")
-        return
-    now = world.current().clock.time()
+        raise CannotGuard("POWERTOOLS_METRICS_NAMESPACE is not set. Set it to the namespace of the consumers' metrics")
+    now, left = world.current().clock.time(), []
     try:
         minutes = _minutes(consumers, namespace, limits, clients.metrics, now)
-    except (BotoCoreError, ClientError, CannotGuard) as error:
-        logger.warning("The guard changes nothing: %s", error)
-        return
+    except (BotoCoreError, ClientError) as error:
+        raise CannotGuard(f"The guard changes nothing, because it has no metrics: {error}") from error
     for each in consumers:
         try:
-            mapping, note = _mapping(each, clients.functions)
-            seen = _seen(each, mapping, note, minutes[each], clients, now)
-            act = decide(seen, limits)
-            if act is not None:
-                _check(each, mapping, note, clients.functions)
-                _carry_out(mapping, act, clients.functions)
-                if act.is_told:
-                    yield _told(each, act)
+            yield from _look(each, minutes[each], limits, clients, now)
         except (BotoCoreError, ClientError, CannotGuard) as error:
-            logger.warning("The guard leaves %s as it is: %s", each.consumer, error)
+            logger.error("The guard leaves %s as it is: %s", each.consumer, error)
+            left.append(each.consumer)
+    if left:
+        raise CannotGuard(f"The guard left {', '.join(left)} as they are; the lines before tell why")
+
+
+def _look(
+    each: Guarded, minutes: list[Minute], limits: GuardLimits, clients: Clients, now: float
+) -> Iterator[dict[str, Any]]:
+    """Look at a consumer; yield what was done, if it is told."""
+    mapping = _of_aws(each, clients.functions)
+    note = note_of(mapping, clients.functions)
+    seen = Seen(now, mapping["State"], setting_of(mapping).maximum, note, minutes)
+    hindrance = _unfit(each, mapping)
+    if hindrance is None and (note is not None or decide(seen, limits) is not None):
+        waiting, hindrance = _backlog(each, mapping, clients, now)
+        seen = seen._replace(waiting=waiting)
+    if note is None and hindrance is not None:
+        raise CannotGuard(hindrance)
+    act = decide(seen._replace(hindrance=hindrance), limits)
+    if act is not None and _of_aws(each, clients.functions) == mapping:  # otherwise another changes it at this moment
+        text, audit = _line(each, act)
+        logger.info("Asked of Lambda: %s", text, extra={"audit": audit})
+        _carry_out(mapping, act, clients.functions)
+        logger.log(logging.WARNING if act.is_reported else logging.INFO, text, extra={"audit": audit})
+        if act.is_reported:
+            yield audit | {"text": text}
+    elif act is None and note is None and (why := _idle(seen, limits)) is not None:
+        logger.info("The guard leaves %s as it is: %s", each.consumer, why)
+
+
+def _idle(seen: Seen, limits: GuardLimits) -> str | None:
+    """Return why it cannot be told how a consumer does; None if it can."""
+    if seen.state == "Disabled":
+        return "its mapping was disabled by another"
+    newest = max((each.begins for each in seen.minutes), default=0.0)
+    if newest >= seen.now - limits.window - 2 * PERIOD:
+        return None
+    since = f"since {datetime.fromtimestamp(newest, UTC):%H:%M} UTC" if newest else "in the last hour"
+    return f"it has no metrics {since}, so it is idle, or they come late"
 
 
 def _minutes(
-    consumers: Sequence[Guarded], namespace: str, limits: Limits, client: Any, now: float
+    consumers: Sequence[Guarded], namespace: str, limits: GuardLimits, client: Any, now: float
 ) -> dict[Guarded, list[Minute]]:
-    """Return the minutes of each consumer that have metrics, in one request."""
+    """Return the minutes of each consumer that have metrics. Raises `CannotGuard` if not all of them are known."""
     queries = [
         {
             "Id": f"{name}{index}",
@@ -109,16 +150,20 @@ def _minutes(
     ]
     end = datetime.fromtimestamp(now, UTC)
     start = end - timedelta(seconds=limits.before + limits.window + 2 * PERIOD)
-    answer = client.get_metric_data(MetricDataQueries=queries, StartTime=start, EndTime=end)
-    _check_clock(answer, now)
-    values = {
-        each["Id"]: dict(zip([time.timestamp() for time in each["Timestamps"]], each["Values"], strict=True))
-        for each in answer["MetricDataResults"]
-    }
+    values: defaultdict[str, dict[float, float]] = defaultdict(dict)
+    more: dict[str, str] | None = {}
+    while more is not None:
+        answer = client.get_metric_data(MetricDataQueries=queries, StartTime=start, EndTime=end, **more)
+        _check_clock(answer, now)
+        more = {"NextToken": answer["NextToken"]} if answer.get("NextToken") else None
+        for each in answer["MetricDataResults"]:
+            if each["StatusCode"] not in ("Complete", "PartialData" if more else "Complete"):
+                raise CannotGuard(f"The guard changes nothing: CloudWatch's answer is {each['StatusCode']}")
+            values[each["Id"]] |= zip([time.timestamp() for time in each["Timestamps"]], each["Values"], strict=True)
     return {
         each: [
-            Minute(begins, int(ended), int(values.get(f"failed{index}", {}).get(begins, 0)))
-            for begins, ended in sorted(values.get(f"ended{index}", {}).items())
+            Minute(begins, int(ended), int(values[f"failed{index}"].get(begins, 0)))
+            for begins, ended in sorted(values[f"ended{index}"].items())
         ]
         for index, each in enumerate(consumers)
     }
@@ -127,33 +172,41 @@ def _minutes(
 def _check_clock(answer: Any, now: float) -> None:
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     if date and abs(parsedate_to_datetime(date).timestamp() - now) > CLOCK_SECONDS:
-        raise CannotGuard(f"this clock says {datetime.fromtimestamp(now, UTC):%H:%M:%S} UTC, that of AWS says {date}")
+        here = f"{datetime.fromtimestamp(now, UTC):%H:%M:%S} UTC"
+        raise CannotGuard(f"The guard changes nothing: this clock says {here}, that of AWS says {date}")
 
 
-def _mapping(each: Guarded, client: Any) -> tuple[dict[str, Any], Note | None]:
+def _of_aws(each: Guarded, client: Any) -> dict[str, Any]:
     try:
-        mapping = client.get_event_source_mapping(UUID=each.mapping)
+        mapping: dict[str, Any] = client.get_event_source_mapping(UUID=each.mapping)
     except ClientError as error:
         if error_code(error) == "ResourceNotFoundException":
             raise CannotGuard(f"event source mapping {each.mapping} does not exist; deploy the stack again") from error
         raise
-    return mapping, note_of(mapping, client)
+    mapping.pop("ResponseMetadata", None)
+    return mapping
 
 
-def _seen(
-    each: Guarded, mapping: dict[str, Any], note: Note | None, minutes: list[Minute], clients: Clients, now: float
-) -> Seen:
-    maximum = setting_of(mapping).maximum
-    backlog = (None, None) if note is None else _backlog(each, clients, now)
-    return Seen(now, mapping["State"], maximum, note, minutes, *backlog)
+def _unfit(each: Guarded, mapping: dict[str, Any]) -> str | None:
+    """Return why a consumer cannot be suspended at all; None if it can."""
+    if each.queue.endswith(".fifo"):
+        return f"{each.queue} is a FIFO queue, whose failed messages hold up their group anyway; remove it from GUARDED"
+    if mapping.get("ProvisionedPollerConfig"):
+        return "its mapping has provisioned pollers, so no MaximumConcurrency for a probe; remove it from GUARDED"
+    return None
 
 
-def _backlog(each: Guarded, clients: Clients, now: float) -> tuple[float | None, int]:
-    """Return the seconds until the queue's oldest message expires, if CloudWatch has its age; and how many are ready."""
+def _backlog(each: Guarded, mapping: dict[str, Any], clients: Clients, now: float) -> tuple[int, str | None]:
+    """Return how many messages of the queue are ready; and why its consumer must not be suspended now, if so."""
     url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
-    names = ["MessageRetentionPeriod", "ApproximateNumberOfMessages"]
+    names = ["ApproximateNumberOfMessages", "MessageRetentionPeriod"]
     found = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    kept, waiting = (int(found[name]) for name in names)
+    waiting, kept = (int(found[name]) for name in names)
+    of_queue = clients.functions.list_event_source_mappings(EventSourceArn=mapping["EventSourceArn"])
+    if (count := len(of_queue["EventSourceMappings"])) > 1:
+        return waiting, (
+            f"{each.queue} has {count} consumers, so the others would get its messages; remove it from GUARDED"
+        )
     end = datetime.fromtimestamp(now, UTC)
     points = clients.metrics.get_metric_statistics(
         Namespace="AWS/SQS",
@@ -165,23 +218,11 @@ def _backlog(each: Guarded, clients: Clients, now: float) -> tuple[float | None,
         Statistics=["Maximum"],
     )["Datapoints"]
     if not points:
-        return None, waiting
+        return waiting, "CloudWatch does not tell the age of its oldest message, which could expire"
     last: Any = max(points, key=lambda point: point["Timestamp"])
-    age: float = float(last["Maximum"]) + now - last["Timestamp"].timestamp()
-    return kept - age, waiting
-
-
-def _check(each: Guarded, mapping: dict[str, Any], note: Note | None, client: Any) -> None:
-    """Raise `CannotGuard` if a consumer cannot be suspended; one that is suspended can always be resumed."""
-    if note is not None:
-        return
-    if each.queue.endswith(".fifo"):
-        raise CannotGuard(f"{each.queue} is a FIFO queue, whose failed messages hold up their group anyway")
-    if mapping.get("ProvisionedPollerConfig"):
-        raise CannotGuard("its mapping has provisioned pollers, which have no MaximumConcurrency for a probe")
-    of_queue = client.list_event_source_mappings(EventSourceArn=mapping["EventSourceArn"])["EventSourceMappings"]
-    if len(of_queue) > 1:
-        raise CannotGuard(f"{each.queue} has {len(of_queue)} consumers; the others would get its messages")
+    left: float = kept - last["Maximum"] - (now - last["Timestamp"].timestamp())
+    expires = f"its oldest message expires in {left / 60:.0f} minutes" if left < RESERVE_SECONDS else None
+    return waiting, expires
 
 
 def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
@@ -189,19 +230,34 @@ def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
     if note is None:
         client.untag_resource(Resource=arn, TagKeys=[TAG])
         return
-    client.tag_resource(Resource=arn, Tags={TAG: note.text()})
-    maximum = note.setting.maximum
-    client.update_event_source_mapping(
-        UUID=mapping["UUID"],
-        Enabled=note.setting.is_enabled,
-        ScalingConfig={} if maximum is None else {"MaximumConcurrency": maximum},
-    )
+    if (setting := note.setting) != note.before:
+        client.tag_resource(Resource=arn, Tags={TAG: note.text()})
+        scaling = {} if setting.maximum is None else {"MaximumConcurrency": setting.maximum}
+        changed = {} if setting.maximum == note.before.maximum else {"ScalingConfig": scaling}
+        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=setting.is_enabled, **changed)
     client.tag_resource(Resource=arn, Tags={TAG: replace(note, is_set=True).text()})
 
 
-def _told(each: Guarded, act: Act) -> dict[str, Any]:
-    phase = "left" if act.note is None else act.note.phase
-    return {"consumer": each.consumer, "queue": each.queue, "mapping": each.mapping, "phase": phase, "why": act.why}
+VERBS = {
+    "suspended": "suspended",
+    "probing": "probed",
+    "judging": "suspended until its probe is judged",
+    "resuming": "resumed in part",
+    "restoring": "resumed",
+    "left": "left alone for an hour",
+}
+
+
+def _line(each: Guarded, act: Act) -> tuple[str, dict[str, Any]]:
+    """Return the text of an act, and its fields for the audit."""
+    note = act.note
+    audit = {"consumer": each.consumer, "queue": each.queue, "mapping": each.mapping, "why": act.why}
+    if note is None:
+        return f"{each.consumer} guarded again: {act.why}", audit | {"phase": "guarded"}
+    before, after = note.before._asdict(), note.setting._asdict()
+    return f"{each.consumer} {VERBS[note.phase]}: {act.why}", audit | {
+        "phase": note.phase, "before": before, "after": after, "suspended_at": timestamp(note.since)
+    }  # fmt: skip
 
 
 def setting_of(mapping: Mapping[str, Any]) -> Setting:

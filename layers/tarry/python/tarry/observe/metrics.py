@@ -45,7 +45,9 @@ OF_STATES = {
     State.READY: Metric("MessagesReady", "Count"),
 }
 RUNS_FAILED = Metric("RunsFailed", "Count")
-FAILING = frozenset({State.WAITING_RETRY, State.DEFERRED, State.RESENT})
+FAILING = frozenset({State.WAITING_RETRY, State.DEFERRED, State.RESENT, State.DEAD_LETTERED})
+NOT_FATAL = frozenset({"error", "exhausted", "expiring", "circuit_open", None})
+"""The reasons of failures that another attempt could mend; None for a deferral or a message that is unhandled."""
 ATTEMPTS = Metric("Attempts", "Count", is_summed=False)
 RETRY_DELAY = Metric("RetryDelay", "Seconds", is_summed=False)
 HANDLER_TIME = Metric("HandlerTime", "Milliseconds", is_summed=False)
@@ -54,7 +56,8 @@ SETTLEMENT_ERRORS = Metric("SettlementErrors", "Count")
 REQUESTS = Metric("Requests", "Count")
 WAITS_IN_PLACE = Metric("WaitsInPlace", "Count")
 METRICS = (
-    *OF_STATES.values(), RUNS_FAILED, ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS, WAITS_IN_PLACE,
+    *OF_STATES.values(), RUNS_FAILED, ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS,
+    WAITS_IN_PLACE,
 )  # fmt: skip
 DIMENSIONS = ("consumer", "queue")
 
@@ -92,8 +95,8 @@ def _of_message(ending: Ending) -> Iterator[tuple[Metric, float]]:
     yield OF_STATES[state], 1
     if attempt is not None:
         yield ATTEMPTS, attempt
-        if state in FAILING or (state is State.DEAD_LETTERED and final.outcome.reason == "exhausted"):
-            yield RUNS_FAILED, 1  # another attempt could have mended it: the share of an outage, see tarry.guard
+        if state in FAILING and final.outcome.reason in NOT_FATAL:
+            yield RUNS_FAILED, 1  # for the outage guard
     if final.delay is not None and state is State.WAITING_RETRY:
         yield RETRY_DELAY, final.delay
     if age is not None:

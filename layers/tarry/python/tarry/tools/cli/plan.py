@@ -116,7 +116,7 @@ def _simulated(subject: "PlanSubject", load: "Load", *, guard: bool = False) -> 
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from tarry.guard.decision import Limits
+    from tarry.guard.decision import GuardLimits
     from tarry.tools.plan.simulation import SEEDS, LoadResult, longest_recovery, simulate
 
     console = Console(stderr=True)
@@ -129,7 +129,7 @@ def _simulated(subject: "PlanSubject", load: "Load", *, guard: bool = False) -> 
             def follow(seconds: float) -> None:
                 progress.update(task, completed=seed * expected + min(seconds, expected))
 
-            limits = Limits() if guard else None
+            limits = GuardLimits() if guard else None
             return simulate(load, subject.timeline, subject.consuming, seed, follow, guard=limits)
 
         runs = [run(seed) for seed in range(SEEDS)]

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tarry.failed.text import duration
-from tarry.guard.decision import MINUTE, Limits, Minute, Note, Seen, Setting, decide
+from tarry.guard.decision import MINUTE, GuardLimits, Minute, Note, Seen, Setting, decide
 from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.simulator.mapping_settings import Scaling
@@ -166,6 +166,8 @@ MOST_MESSAGES = 300_000
 """The most simulated messages of a run."""
 LONGEST = 3
 """A run that is not drained ends after so many times the outage and the longest retry."""
+RESERVE_SECONDS = 3600
+"""The time before the oldest message expires in which the guard resumes a consumer."""
 CHANGE_SECONDS = 30
 """How long Lambda takes to change a mapping: up to a minute."""
 PER_REQUEST = 10
@@ -192,7 +194,7 @@ def simulate(
     seed: int,
     progress: Callable[[float], None] = lambda seconds: None,
     *,
-    guard: Limits | None = None,
+    guard: GuardLimits | None = None,
 ) -> LoadRun:
     """Run a load through the model until the queue is drained; ``progress`` is called with the virtual seconds.
 
@@ -210,7 +212,7 @@ class _LoadMessage:
 
 class _Model:
     def __init__(
-        self, load: Load, timeline: PolicyTimeline, consuming: Consuming, seed: int, guard: Limits | None
+        self, load: Load, timeline: PolicyTimeline, consuming: Consuming, seed: int, guard: GuardLimits | None
     ) -> None:
         self._scale = scale_of(load, timeline, consuming)
         self._load = load
@@ -430,16 +432,17 @@ class _Model:
         scale = self._scale
         self._minutes[number] = Minute(number * MINUTE, ended_before + ended * scale, failed_before + failed * scale)
 
-    def _look(self, limits: Limits) -> None:
+    def _look(self, limits: GuardLimits) -> None:
         """Let the guard look, as it does each minute, at metrics that are a minute old."""
         self._at(self.now + MINUTE, self._look, limits)
         if self._setting is None:
             return
         state, maximum = "Enabled" if self._setting.is_enabled else "Disabled", self._setting.maximum
         minutes = [each for each in self._minutes.values() if each.begins + 2 * MINUTE <= self.now]
-        expires_in = self._retention - (self.now - self._note.since) if self._note else None
+        is_late = self._note is not None and self.now - self._note.since > self._retention - RESERVE_SECONDS
+        hindrance = "its oldest message expires" if is_late else None
         waiting = len(self._ready) * self._scale
-        act = decide(Seen(self.now, state, maximum, self._note, minutes, expires_in, waiting), limits)
+        act = decide(Seen(self.now, state, maximum, self._note, minutes, hindrance, waiting), limits)
         if act is None:
             return
         self._run.phases.append((self.now, act.note.phase if act.note else ""))
