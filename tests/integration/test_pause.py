@@ -161,6 +161,7 @@ PHASES = {
     "probing": replace(SUSPENDED, phase="probing", setting=Setting(True, 2), before=Setting(False, 20)),
     "judging": replace(SUSPENDED, phase="judging", setting=Setting(False, 2), before=Setting(True, 2)),
     "resuming": replace(SUSPENDED, phase="resuming", setting=Setting(True, 10), before=Setting(False, 2)),
+    "left": replace(SUSPENDED, phase="left", setting=Setting(True, 20), before=Setting(True, 2)),
     "without a limit": replace(
         SUSPENDED, phase="probing", former=None, setting=Setting(True, 2), before=Setting(False, None)
     ),

@@ -139,8 +139,12 @@ def test_the_next_probe_is_later_after_probes_that_used_many_attempts() -> None:
     assert str(replace(NOTE, doublings=9)).endswith("next probe 08:27")
 
 
-def test_a_tag_of_another_and_a_mapping_without_an_arn_are_left_out(functions: Lambda) -> None:
+def test_what_is_not_a_suspension_is_left_out(functions: Lambda) -> None:
+    """A consumer that the guard leaves to another, a mapping without an ARN, and a tag that is not the guard's."""
     [mapping] = functions.list_event_source_mappings(EventSourceArn=arn("orders"))["EventSourceMappings"]
+    resource = mapping["EventSourceMappingArn"]
+    functions.tag_resource(Resource=resource, Tags={TAG: replace(NOTE, phase="left").text()})
+    assert suspensions([mapping], functions) == {}
     assert suspensions([{**mapping, "EventSourceMappingArn": ""}], functions) == {}
-    functions.tag_resource(Resource=mapping["EventSourceMappingArn"], Tags={TAG: "mine"})
+    functions.tag_resource(Resource=resource, Tags={TAG: "mine"})
     assert suspensions([mapping], functions) == {}

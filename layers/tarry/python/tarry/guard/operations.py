@@ -295,6 +295,7 @@ def suspensions(mappings: Iterable[dict[str, Any]], client: Any) -> dict[str, st
     with suppress(BotoCoreError, ClientError, CannotGuard):
         for each in mappings:
             queue, has = queue_arn(each.get("EventSourceArn")).name, setting_of(each)
-            if queue and (not has.is_enabled or has.maximum in OWN_CONCURRENCY) and (note := note_of(each, client)):
+            may_be = queue and (not has.is_enabled or has.maximum in OWN_CONCURRENCY)
+            if may_be and (note := note_of(each, client)) and note.phase != "left":
                 found[queue] = str(note)
     return found
