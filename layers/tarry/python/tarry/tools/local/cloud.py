@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +32,8 @@ from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import with_foreign_queues
+from tarry.tools.testing.guarding import Guarding, guards_in
+from tarry.world import current
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +100,8 @@ class LocalCloud:
         """Return the code of a function. Raises `UsageError` or `TemplateError` if a variable cannot be resolved."""
         endpoints = Endpoints(self.url, self.sqs.others, is_foreign=isinstance(self.sqs, ForeignSqs))
         own = self.sqs.environment(function, self.settings.overrides.of(function))
+        if guards_in(self.plan.template):
+            own = {"POWERTOOLS_METRICS_DISABLED": "false", **own}
         return FunctionCode(function, variables_of(function, own, endpoints))
 
     def codes_of(self, plan: RunPlan, note: Note) -> dict[str, FunctionCode]:
@@ -167,21 +171,10 @@ class LocalCloud:
         if self.is_started:
             mapping.start()
 
-    def show_state(self, changed: HistoryEvent) -> None:
-        """Show that a mapping was disabled or enabled."""
-        fields = changed.fields
-        name, queue = fields["function"], fields["queue"]
-        if fields["state"] == "Disabled" != fields["before"]:
-            self.note(f"{name} was paused: messages of {queue} wait in their queue.", "bold")
-        elif fields["before"] == "Disabled" != fields["state"]:
-            self.note(f"{name} was resumed: it gets the messages of {queue} again.", "bold")
-
-    def answer(self, method: str, path: str, query: Any, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Answer a request to Lambda about event source mappings; a function can be named by its logical id too."""
-        names = {each.logical_id: each.name for each in self.plan.template.functions.values()}
-        if (named := query.get("FunctionName")) in names:
-            query = {**query, "FunctionName": names[named]}
-        return self.lambda_mappings.answer(method, path, query, body)
+    def show_state(self, event: HistoryEvent) -> None:
+        """Show that a mapping was changed."""
+        changed = "{function}, which consumes {queue}: {before} -> {state}".format_map(event.fields)
+        self.note(f"{changed}, MaximumConcurrency {event.fields['maximum_concurrency'] or 'not set'}.", "bold")
 
 
 @asynccontextmanager
@@ -218,7 +211,7 @@ async def running(
         scheduler = AsyncioScheduler()
         stack.callback(scheduler.close)
         history = History(lambda: scheduler.now, keep=False)
-        history.listen(partial(show, on_event))
+        history.listen(partial(show, on_event, bool(guards_in(plan.template))))
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
@@ -228,7 +221,7 @@ async def running(
         if isinstance(sqs, EmbeddedSqs):
             call = partial(sqs.model.called_by, "http")
             sqs.invoker = cloud.invoker = Invoker(scheduler, cloud.target, call, lambda: str(uuid4()), cloud.note)
-            sqs.model.event_source_mappings = cloud.answer
+            sqs.model.event_source_mappings = cloud.lambda_mappings.answer
             history.listen(cloud.show_state, "mapping_changed")
             cloud.lineage = Lineage(history)
         for text in await sqs.make_resources(plan.template, sqs.urls):
@@ -241,12 +234,19 @@ async def running(
             if mapping.function in cloud.functions:
                 cloud.connect(mapping.logical_id, cloud.mapping_settings(mapping, plan))
         if isinstance(sqs, EmbeddedSqs):
+            for function in guards_in(plan.template):
+                variables = sqs.environment(function, settings.overrides.of(function))
+                guarding = Guarding(variables, scheduler, sqs.model, cloud.lambda_mappings, current())
+                history.listen(guarding.take_line, "logged")
+                history.listen(lambda act: cloud.note("{consumer}: {phase}: {why}".format_map(act.fields)), "guarded")
             await stack.enter_async_context(in_background(_settling(sqs)))
         yield cloud
 
 
-def show(on_event: Callable[[HistoryEvent], None], event: HistoryEvent) -> None:
+def show(on_event: Callable[[HistoryEvent], None], omits_metrics: bool, event: HistoryEvent) -> None:
     """Take an event. A bug of the display must not fail the request to SQS that made the event."""
+    if omits_metrics and event.what == "logged" and "_aws" in (event.fields["fields"] or ()):
+        return
     try:
         on_event(event)
     except Exception:  # noqa: BLE001 logged

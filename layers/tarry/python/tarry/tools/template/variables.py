@@ -60,7 +60,7 @@ def values_of(function: TemplateFunction, given: Mapping[str, str]) -> dict[str,
 
 
 def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:
-    refs = {each.logical_id: each.uuid for each in template.mappings}
+    refs: dict[str, str] = {}
     attributes: dict[str, str] = {}
     for queue in template.queues.values():
         if queue.logical_id:

@@ -10,14 +10,17 @@ from itertools import count
 from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from tarry import world
 from tarry.consumer import Consumer
+from tarry.observe import metrics
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.code import Code
 from tarry.tools.simulator.functions import Call, Function, Handler, current_call
 from tarry.tools.simulator.invocations import FunctionHost
+from tarry.tools.simulator.lambda_mappings import MOST_CHANGE_SECONDS, LambdaMappings
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue, MappingSettings
 from tarry.tools.simulator.recursion import Lineage
@@ -28,6 +31,7 @@ from tarry.tools.template.model import make_queues, with_foreign_queues
 from tarry.tools.template.variables import variables_of
 from tarry.tools.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
 from tarry.tools.testing.faults import INVOCATION_FAULTS, Fault, Faults
+from tarry.tools.testing.guarding import Guarding, guards_in
 from tarry.tools.testing.misuse import listed
 from tarry.tools.testing.observed import observed, recorded
 from tarry.tools.testing.resources import Resources, moto_in_process
@@ -111,7 +115,9 @@ class Hosting:
         self._lineage = lineage
         self._clock = SlowClock(simulation.clock)
         self._worlds = 0
-        self.mappings: list[EventSourceMapping] = []
+        self._mappings: list[EventSourceMapping] = []
+        change_seconds = partial(Random(f"{seed} mappings").uniform, 1, MOST_CHANGE_SECONDS)
+        self.lambda_mappings = LambdaMappings(lambda: self._mappings, change_seconds)
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
         self._uses_moto = False
@@ -169,7 +175,7 @@ class Hosting:
         host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)
         found = EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped)
         found.start()
-        self.mappings.append(found)
+        self._mappings.append(found)
         self._feeds.append(Feed(queue, handler, function))
 
     # templates
@@ -207,6 +213,10 @@ class Hosting:
             except InvalidParameterValue as error:
                 raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
         self._code |= code
+        for function in guards_in(template):
+            variables = resolve(function, given=_given(function, environment))
+            guarding = Guarding(variables, self._simulation.scheduler, self._sqs, self.lambda_mappings, self.world())
+            self._stack.enter_context(patch.object(metrics, "write", guarding.write))
         return {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
 
     def module(self, function: str) -> ModuleType:

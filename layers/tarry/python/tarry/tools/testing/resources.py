@@ -206,7 +206,6 @@ class Resources:
         self._template = template
         self._refs = {queue.logical_id: urls[queue.name] for queue in template.queues.values() if queue.logical_id}
         self._attributes = {f"{name}.QueueUrl": url for name, url in self._refs.items()}
-        self._refs |= {each.logical_id: each.uuid for each in template.mappings}
         self._made: dict[str, Any] = {}
         """The resources by logical id; None while the properties of a resource are resolved."""
         self.problems: list[str] = []

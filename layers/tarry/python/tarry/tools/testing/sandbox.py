@@ -19,7 +19,6 @@ from tarry.tools.simulator.batch_errors import SeenKeys
 from tarry.tools.simulator.code import environment as with_variables
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
-from tarry.tools.simulator.lambda_mappings import MOST_CHANGE_SECONDS, LambdaMappings
 from tarry.tools.simulator.recursion import Lineage, RecursiveLoop
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import Simulation
@@ -115,8 +114,7 @@ class Sandbox:
         self._until_closed = ExitStack()
         lineage = Lineage(self.history) if realism.recursion_is_stopped else None
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, seed, self._until_closed, lineage)
-        change_seconds = partial(Random(f"{seed} mappings").uniform, 1, MOST_CHANGE_SECONDS)
-        self.mappings = LambdaMappings(lambda: self._hosting.mappings, change_seconds)
+        self.mappings = self._hosting.lambda_mappings
         """The event source mappings: disable, enable, scale and tag them with the methods of boto3's Lambda client."""
         self.world = self._hosting.world()
         """The world of the test's own code."""

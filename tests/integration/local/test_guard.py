@@ -1,0 +1,60 @@
+"""The guard of a template in `tarry local`."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from .conftest import Project
+
+GUARD = """
+  Guard:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: plain
+      Environment:
+        Variables:
+          GUARDED: !Sub >-
+            [{"consumer": "entries", "queue": "${Entries.QueueName}", "mapping": "${OrderedEntries}"},
+            {"consumer": "jobs", "queue": "jobs", "mapping": "${PlainJobs}"}]
+"""
+
+
+def metric(name: str, statistic: str) -> dict[str, Any]:
+    dimensions = [{"Name": "consumer", "Value": "handler"}, {"Name": "queue", "Value": "Entries.fifo"}]
+    found = {"Namespace": "shop", "MetricName": name, "Dimensions": dimensions}
+    return {"Id": name, "MetricStat": {"Metric": found, "Period": 60, "Stat": statistic}}
+
+
+@pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
+def test_the_guard_of_the_template_runs_with_the_metrics_of_the_functions(
+    project: Project, skip: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def guard(consumers: Any, namespace: str, limits: Any, clients: Any) -> Iterator[dict[str, str]]:
+        [entries, _] = consumers
+        mapping = clients.functions.get_event_source_mapping(UUID=entries.mapping)
+        now = datetime.now(UTC) + timedelta(days=365)
+        asked = [metric("Attempts", "SampleCount"), metric("RunsFailed", "Sum")]
+        found = clients.metrics.get_metric_data(
+            MetricDataQueries=asked, StartTime=now - 800 * timedelta(1), EndTime=now
+        )
+        values = [sum(each["Values"]) for each in found["MetricDataResults"]]
+        seen.append((namespace, mapping["EventSourceArn"].split(":")[5], *values))
+        yield {"consumer": "entries", "queue": entries.queue, "phase": "suspended", "why": "99% of 20 runs failed"}
+
+    monkeypatch.setattr("tarry.tools.testing.guarding.guard", guard)
+    monkeypatch.setattr("tarry.tools.testing.guarding.EVERY_SECONDS", 1.0)
+    monkeypatch.setattr("tarry.tools.testing.guarding.LAG_SECONDS", 0.0)
+    namespace = "Environment: {Variables: {POWERTOOLS_METRICS_NAMESPACE: shop}}"
+    project.edit("template.yaml", "    Timeout: 2\nRes", f"    Timeout: 2\n    {namespace}\nRes")
+    project.add(GUARD)
+    project.send("Entries.fifo", group="a", fail=2)
+    result = project.run(*skip)
+    *of_mapping, ended, failed = seen[-1]
+    assert (of_mapping, ended - failed <= 1, failed >= 1) == (["shop", "Entries.fifo"], True, True)
+    assert "_aws" not in result.output
+    if not skip:
+        assert "entries: suspended: 99% of 20 runs failed" in result.output
