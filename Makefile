@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak mutants slow check lint types \
+.PHONY: help setup run test pytest browser browser-test console-pictures simulate outages referee soak mutants slow check lint types \
     format docs site bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts actionlint workflows \
     release lock clean
 
@@ -26,6 +26,7 @@ help:
 	@echo "make test           run the checks and all tests"
 	@echo "make browser-test   drive tarry console in Chromium; says how to get one"
 	@echo "make simulate       run random simulations; SEEDS=20000 for more, SEED=123 to print one, MIX=slow-cpu,own-steps"
+	@echo "make outages        play outages with and without the guard, and print a table; KILLS=1000 for a guard that is killed"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make mutants        print small errors that no test notices; SEED=7 COUNT=150 PART=runtime, ROOM=settle for all"
@@ -76,6 +77,9 @@ SEEDS ?= 5000
 
 simulate: $(READY)
 	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(MIX),--mix $(MIX))
+
+outages: $(READY)
+	@$(BIN)/python -m tests.simulation.outages $(if $(KILLS),--kills $(KILLS)) $(ARGS)
 
 referee: $(READY)
 	@$(BIN)/python -m tests.simulation.referee $(if $(SEED),--seed $(SEED),--seeds $(if $(filter file,$(origin SEEDS)),100,$(SEEDS)))
