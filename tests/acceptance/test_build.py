@@ -99,11 +99,12 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
     for folder in (ROOT / "functions").iterdir():
         if not (folder / "requirements.txt").exists():
             built = {path.name for path in (build / f"{folder.name.title()}Function").iterdir()}
-            own_tarry = {"tarry"} if folder.name == "redrive" else set()  # with tarry.failed, which the layer lacks
+            own_tarry = {"tarry"} if folder.name in ("redrive", "guard") else set()  # with parts that the layer lacks
             assert built == {path.name for path in folder.glob("*.py")} | own_tarry
-    package = {path.name for path in (build / "RedriveFunction/tarry").iterdir()}
-    assert {"failed", "sqs"} <= package
-    assert not package & {*NOT_DEPLOYED, "__pycache__"} - {"failed"}
+    for function, part in (("RedriveFunction", "failed"), ("GuardFunction", "guard")):
+        package = {path.name for path in (build / function / "tarry").iterdir()}
+        assert {part, "sqs"} <= package
+        assert not package & {*NOT_DEPLOYED, "__pycache__"} - {part}
 
 
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:

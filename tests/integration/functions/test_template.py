@@ -70,6 +70,9 @@ def scope(**given: str) -> Intrinsics:
     refs = {name: str(given.get(name, parameter["Default"])) for name, parameter in PARAMETERS.items()}
     refs |= {"AWS::StackName": "shop", "AWS::Region": "eu-west-1", "AWS::AccountId": "123456789012"}
     refs |= {"AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com"}
+    refs |= {
+        f"{name}{event}": f"uuid-of-{name}" for name in FUNCTIONS for event in RESOURCES[name]["Properties"]["Events"]
+    }
     return Intrinsics(refs, {}, {}, TEMPLATE["Conditions"], frozenset(RESOURCES))
 
 
@@ -290,6 +293,41 @@ def test_redrive_may_empty_all_dead_letter_queues_send_to_all_queues_and_write_t
     assert "Report" not in {each.get("Sid") for each in statements(without_topic)}
 
 
+# guard
+
+
+def test_the_guard_may_change_the_mappings_that_it_names_and_no_others_and_only_if_that_is_asked_for() -> None:
+    given = RESOURCES["GuardFunction"]["Properties"]["Environment"]["Variables"]["GUARDED"]["Fn::Sub"]
+    named = json.loads(re.sub(r"\$\{(.+?)\}", r"\1", given))
+    standard = [name for name in FUNCTIONS if name != "LedgerFunction"]  # whose queue is FIFO
+    mappings = [f"{name}{event}" for name in standard for event in RESOURCES[name]["Properties"]["Events"]]
+    queues = [target(properties(name)["Events"].popitem()[1]["Properties"]["Queue"]) for name in standard]
+    assert [(f"{each['consumer'].capitalize()}Function", each["mapping"], each["queue"]) for each in named] == [
+        (name, mapping, f"{queue}.QueueName") for name, mapping, queue in zip(standard, mappings, queues, strict=True)
+    ]
+    [policy] = properties("GuardRole")["Policies"]
+    allowed = {each["Sid"]: each for each in statements(policy)}
+    assert {*allowed} == {"SuspendAndResume", "ReadMetricsAndMappings", "ReadRetention", "Log"}
+    arn = "arn:aws:lambda:eu-west-1:123456789012:event-source-mapping:"
+    assert allowed["SuspendAndResume"]["Resource"] == [f"{arn}uuid-of-{name}" for name in standard]
+    assert [target(each) for each in allowed["ReadRetention"]["Resource"]] == queues
+    conditions = [
+        scope(OutageGuard=asked, ProvisionedPollers=pollers) for asked in ("true", "false") for pollers in "03"
+    ]
+    assert [each.condition("HasGuard", "") for each in conditions] == [True, False, False, False]
+    of_guard = {name for name, each in RESOURCES.items() if each.get("Condition") == "HasGuard"}
+    assert of_guard == {"GuardFunction", "GuardRole", "GuardAlarm"}
+
+
+def test_the_guard_runs_every_minute_and_its_alarm_tells_of_three_minutes_without_a_good_run() -> None:
+    function, alarm = properties("GuardFunction"), properties("GuardAlarm")
+    [schedule] = function["Events"].values()
+    assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
+    assert function["Timeout"] < 60
+    assert alarm["Metrics"][0]["Expression"] == "runs - errors"
+    assert (alarm["ComparisonOperator"], alarm["Threshold"], alarm["EvaluationPeriods"]) == ("LessThanThreshold", 1, 3)
+
+
 # a function
 
 
@@ -315,6 +353,9 @@ def test_functions_and_the_powertools_layer_are_for_one_python_on_arm() -> None:
 def metric(name: str) -> tuple[str, str, str]:
     """Return the namespace, the metric and the resource of an alarm; of error lines, the log group is the resource."""
     found = properties(name)
+    if "Metrics" in found:
+        [metric] = [each["MetricStat"]["Metric"] for each in found["Metrics"] if each["Id"] == "errors"]
+        found |= metric
     if "Dimensions" not in found:
         [filtered] = [properties(each) for each in of_type("AWS::Logs::MetricFilter") if each == found["MetricName"]]
         [counted] = filtered["MetricTransformations"]
@@ -336,7 +377,7 @@ def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[st
         ("AWS/SQS", "ApproximateNumberOfMessagesNotVisible", target(mapping["Queue"])),
         ("shop", "lines", target(function["LoggingConfig"]["LogGroup"])),
     }
-    assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS) + 1  # and the errors of redrive
+    assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS) + 2  # and those of redrive and guard
     assert all(name in EMITTED[namespace] for namespace, name, _ in found if namespace.startswith("AWS/"))
     in_flight = f"{function['logical_id'].removesuffix('Function')}InFlightAlarm"
     assert properties(in_flight)["Threshold"] == 100_000 < IN_FLIGHT_LIMIT
@@ -362,7 +403,7 @@ def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) 
     topic = "arn:aws:sns:eu-west-1:123456789012:alarms"
     assert properties(name)["AlarmActions"] == []
     assert properties(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
-    assert properties(name)["TreatMissingData"] == "notBreaching"
+    assert properties(name)["TreatMissingData"] == ("breaching" if name == "GuardAlarm" else "notBreaching")
     commands = re.findall(r"(?:tarry|aws) [^;'\"]+", str(RESOURCES[name]["Properties"]["AlarmDescription"]))
     assert commands
     for command in commands:
@@ -399,6 +440,9 @@ def test_the_dashboard_has_every_consumer_and_only_metrics_that_are_emitted() ->
     seen: dict[tuple[str, str], set[str]] = {}
     of_tarry = set()
     for widget in json.loads(body)["widgets"]:
+        if widget["type"] == "log":
+            assert widget["properties"]["query"].startswith("SOURCE '${GuardLogGroup}' | ")
+            continue
         metrics = widget["properties"]["metrics"]
         if "expression" in metrics[0][0]:
             for [each, *_] in metrics:
@@ -462,7 +506,7 @@ def test_what_belongs_to_a_consumer_has_a_tag_with_its_name() -> None:
         if resource["Type"] in {*tagged, "AWS::SecretsManager::Secret"} and name != "AttemptsTable":  # it is shared
             [tag] = resource["Properties"]["Tags"]
             assert tag["Key"] == "consumer"
-            assert tag["Value"].capitalize() in [*CONSUMERS, "Redrive"], name
+            assert tag["Value"].capitalize() in [*CONSUMERS, "Redrive", "Guard"], name
     assert [RESOURCES[name]["Properties"]["Tags"]["consumer"].capitalize() for name in FUNCTIONS] == CONSUMERS
 
 
@@ -491,6 +535,7 @@ def is_allowed(parameter: str, value: str) -> bool:
         ("LogRetentionDays", ["1", "3653"], ["0", "2", "9999"]),
         ("Tracing", ["Active", "PassThrough"], ["", "active", "Disabled"]),
         ("PlainNames", ["true", "false"], ["", "yes"]),
+        ("OutageGuard", ["true", "false"], ["", "yes"]),
         ("AllowPrivateAddresses", ["true", "false"], ["", "no"]),
     ],
 )  # fmt: skip
