@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tarry.tools.check.facts import Facts, version_of
 from tarry.tools.check.finding import Finding, Places
-from tarry.tools.check.rules import code, mappings, permissions, queues
+from tarry.tools.check.rules import code, guards, mappings, permissions, queues
 from tarry.tools.check.start import at_any_python
 from tarry.tools.template import read_template
 from tarry.tools.template.code import has_handler, import_path
@@ -69,6 +69,8 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
         yield from mappings.low_reserved_concurrency(function, facts)
         yield from code.old_runtime(function, facts)
         yield from mappings.short_timeout(function, facts)
+    for function in facts.template.functions.values():
+        yield from guards.unfit_guard(function, facts)
 
 
 def _unread(facts: Facts) -> Iterator[str]:

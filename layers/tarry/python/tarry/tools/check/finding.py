@@ -98,6 +98,7 @@ RULES: Mapping[str, str] = {
     "E9032": "A consumer has a runtime on which tarry does not run.",
     "W9033": "A message has so many attributes that its dead letter has no failure record.",
     "W9034": "The timeout of a function leaves no time to settle a message whose handler hangs.",
+    "W9035": "The outage guard cannot suspend a consumer that it names, or may change another.",
 }
 """The rules of `tarry check`. E: messages are certainly lost, or AWS refuses the template. W: the others."""
 
