@@ -196,8 +196,9 @@ def test_a_consumer_is_suspended_within_four_minutes_probed_and_resumed_in_steps
     asked, done = [each for each in caplog.records if "orders suspended: 100% of" in each.message]
     assert asked.message == f"Asked of Lambda: {done.message}"
     assert vars(done)["audit"] == vars(asked)["audit"]
-    setting = {"before": {"is_enabled": True, "maximum": former}, "after": {"is_enabled": False, "maximum": former}}
-    assert vars(done)["audit"].items() >= {"phase": "suspended", "queue": "shop-orders", **setting}.items()
+    maximum = "no MaximumConcurrency" if former is None else f"MaximumConcurrency {former}"
+    settings = {"before": f"enabled with {maximum}", "after": f"disabled with {maximum}"}
+    assert vars(done)["audit"].items() >= {"phase": "suspended", "queue": "shop-orders", **settings}.items()
 
 
 def test_a_look_makes_three_requests_and_seven_while_a_consumer_is_suspended_and_a_change_four_more() -> None:

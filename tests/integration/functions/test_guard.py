@@ -48,8 +48,8 @@ def test_each_act_is_reported_to_the_topic_with_its_figures(app: ModuleType) -> 
         "mapping": ORDERS.mapping,
         "phase": "suspended",
         "why": "100% of 9,000 runs failed",
-        "before": {"is_enabled": True, "maximum": 20},
-        "after": {"is_enabled": False, "maximum": 20},
+        "before": "enabled with MaximumConcurrency 20",
+        "after": "disabled with MaximumConcurrency 20",
         "suspended_at": "2027-01-15T08:03:00.000Z",
         "text": reports[0][0],
     }

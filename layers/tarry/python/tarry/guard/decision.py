@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 MINUTE = 60.0
 JITTER = MINUTE / 2  # looks are about a minute apart, and an act that is due before the next one is not put off
 PROBE = 2 * MINUTE  # Lambda takes up to a minute to enable a mapping
+RESERVE = 60 * MINUTE  # a consumer is resumed this long before its oldest message expires
 SMALLEST_CONCURRENCY = 2  # the smallest MaximumConcurrency that Lambda accepts
 STEPS = (10,)
 """The MaximumConcurrency of each step between a probe and the former setting."""
+OWN_CONCURRENCY = {SMALLEST_CONCURRENCY, *STEPS}
 
 
 class GuardLimits(NamedTuple):
@@ -90,11 +92,11 @@ class Note:
     """The setting of the mapping when this was written."""
     is_set: bool = False
     """Whether Lambda has confirmed the setting."""
+    doublings: int = 0
+    """How often the time between probes was doubled."""
     ended: int = 0
     failed: int = 0
     """Of the runs that ended before the consumer was suspended."""
-    doublings: int = 0
-    """How often the time between probes was doubled."""
 
     @property
     def reason(self) -> str:
@@ -107,6 +109,8 @@ class Note:
 
     def __str__(self) -> str:
         since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.next_probe(GuardLimits())))
+        if self.phase == "left":
+            return f"left alone by the guard for an hour, {self.setting}"
         what = {"suspended": f"next probe {probe}", "probing": "a probe runs", "judging": "a probe is judged"}
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
@@ -114,7 +118,7 @@ class Note:
         """Return the note as the value of a tag: at most 256 characters of those that Lambda allows."""
         values = (
             self.phase, f"{self.since:.0f}", f"{self.at:.0f}", self.former or 0, _setting(self.setting),
-            _setting(self.before), "set" if self.is_set else "asked", self.ended, self.failed, self.doublings,
+            _setting(self.before), "set" if self.is_set else "asked", self.doublings, self.ended, self.failed,
         )  # fmt: skip
         return " ".join(map(str, values))
 
@@ -124,11 +128,10 @@ class Note:
         phase, since, at, former, setting, before, is_set, *counts = text.split(" ")
         if phase not in PHASES or is_set not in ("set", "asked"):
             raise ValueError(f"not a note of the guard: {text!r}")
+        doublings, ended, failed = map(int, counts)
+        settings, is_confirmed = (_read_setting(setting), _read_setting(before)), is_set == "set"
         times = float(since), float(at)
-        settings = _read_setting(setting), _read_setting(before)
-        ended, failed, doublings = map(int, counts)
-        maximum = int(former) or None
-        return cls(cast("Phase", phase), *times, maximum, *settings, is_set == "set", ended, failed, doublings)
+        return cls(cast("Phase", phase), *times, int(former) or None, *settings, is_confirmed, doublings, ended, failed)
 
 
 class Seen(NamedTuple):
@@ -154,6 +157,11 @@ class Act(NamedTuple):
     why: str
     is_reported: bool = True
     """Whether the topic gets it too; the log and the audit have every act."""
+
+
+def expiring(seconds: float) -> str | None:
+    """Return why a consumer must not be suspended whose oldest message expires in so long; None if it may."""
+    return f"the oldest message expires in {seconds / MINUTE:.0f} minutes" if seconds < RESERVE else None
 
 
 def decide(seen: Seen, limits: GuardLimits) -> Act | None:
@@ -232,8 +240,8 @@ def _of_phase(seen: Seen, note: Note, since: float, limits: GuardLimits) -> Act 
     share = f"{failed:,} of {ended:,} runs failed" if ended else "no metrics tell how its runs end"
     if failed > (1 - limits.failing) * ended:
         uses_too_many = seen.waiting is not None and failed > seen.waiting / 2
-        note = replace(note, doublings=note.doublings + 1 if uses_too_many else 0)
-        return _next(now, note, has, "suspended", share)
+        again = replace(note, doublings=note.doublings + 1 if uses_too_many else 0)
+        return _next(now, again, has, "suspended", share)
     is_last = not ended or _step(note) == note.former
     return _next(now, note, has, "restoring" if is_last else "resuming", share)
 
@@ -246,13 +254,8 @@ def _step(note: Note) -> int | None:
 
 def _next(now: float, note: Note, has: Setting, phase: Phase, why: str, *, is_reported: bool = True) -> Act:
     """Return the act that begins a phase."""
-    maximum = {
-        "suspended": has.maximum,
-        "probing": SMALLEST_CONCURRENCY,
-        "judging": SMALLEST_CONCURRENCY,
-        "resuming": _step(note),
-        "restoring": note.former,
-    }[phase]
+    others = {"suspended": has.maximum, "resuming": _step(note), "restoring": note.former}
+    maximum = others.get(phase, SMALLEST_CONCURRENCY)
     setting = Setting(phase not in ("suspended", "judging"), maximum)
     return Act(replace(note, phase=phase, at=now, setting=setting, before=has, is_set=False), why, is_reported)
 

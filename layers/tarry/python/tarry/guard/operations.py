@@ -19,8 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import world
-from tarry.guard.decision import SMALLEST_CONCURRENCY, STEPS, Act, GuardLimits, Minute, Note, Seen, Setting, decide
-from tarry.observe.metrics import ATTEMPTS, RUNS_FAILED, dimension
+from tarry.guard.decision import OWN_CONCURRENCY, Act, GuardLimits, Minute, Note, Seen, Setting, decide, expiring
+from tarry.observe.metrics import ATTEMPTS, DIMENSIONS, RUNS_FAILED, dimension
 from tarry.record.attribute import timestamp
 from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 TAG = "tarry:guard"
 PERIOD = 60
-OWN_CONCURRENCY = {SMALLEST_CONCURRENCY, *STEPS}
 CLIENT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2})
-RESERVE_SECONDS = 3600
-"""The least time until the oldest message expires for which a consumer stays suspended."""
 CLOCK_SECONDS = 60
 """A clock that differs more from that of AWS is wrong: the metrics of a minute could be those of another."""
 logger = logging.getLogger("tarry.guard")
@@ -74,7 +71,7 @@ def guard(
     """
     if not namespace:
         raise CannotGuard("POWERTOOLS_METRICS_NAMESPACE is not set. Set it to the namespace of the consumers' metrics")
-    now, left = world.current().clock.time(), []
+    now, left = world.current().clock.time(), list[str]()
     try:
         minutes = _minutes(consumers, namespace, limits, clients.metrics, now)
     except (BotoCoreError, ClientError) as error:
@@ -92,25 +89,29 @@ def guard(
 def _look(
     each: Guarded, minutes: list[Minute], limits: GuardLimits, clients: Clients, now: float
 ) -> Iterator[dict[str, Any]]:
-    """Look at a consumer; yield what was done, if it is told."""
+    """Look at a consumer; yield what was done, if that is reported."""
     mapping = _of_aws(each, clients.functions)
     note = note_of(mapping, clients.functions)
-    seen = Seen(now, mapping["State"], setting_of(mapping).maximum, note, minutes)
-    hindrance = _unfit(each, mapping)
-    if hindrance is None and (note is not None or decide(seen, limits) is not None):
-        waiting, hindrance = _backlog(each, mapping, clients, now)
-        seen = seen._replace(waiting=waiting)
+    has = mapping["State"], setting_of(mapping).maximum
+    seen = Seen(now, *has, note, minutes)
+    hindrance, waiting = _unfit(each, mapping), None
+    is_over = note is not None and note.phase in ("restoring", "left")
+    if hindrance is None and not is_over and (note is not None or decide(seen, limits) is not None):
+        hindrance, waiting = _backlog(each, mapping, clients, now)
     if note is None and hindrance is not None:
         raise CannotGuard(hindrance)
-    act = decide(seen._replace(hindrance=hindrance), limits)
-    if act is not None and _of_aws(each, clients.functions) == mapping:  # otherwise another changes it at this moment
+    act = decide(seen._replace(hindrance=hindrance, waiting=waiting), limits)
+    if act is not None:
+        again = _of_aws(each, clients.functions)
+        if (again["State"], setting_of(again).maximum) != has:
+            return  # another changes it at this moment
         text, audit = _line(each, act)
         logger.info("Asked of Lambda: %s", text, extra={"audit": audit})
         _carry_out(mapping, act, clients.functions)
         logger.log(logging.WARNING if act.is_reported else logging.INFO, text, extra={"audit": audit})
         if act.is_reported:
             yield audit | {"text": text}
-    elif act is None and note is None and (why := _idle(seen, limits)) is not None:
+    elif note is None and (why := _idle(seen, limits)) is not None:
         logger.info("The guard leaves %s as it is: %s", each.consumer, why)
 
 
@@ -129,25 +130,13 @@ def _minutes(
     consumers: Sequence[Guarded], namespace: str, limits: GuardLimits, client: Any, now: float
 ) -> dict[Guarded, list[Minute]]:
     """Return the minutes of each consumer that have metrics. Raises `CannotGuard` if not all of them are known."""
-    queries = [
-        {
-            "Id": f"{name}{index}",
-            "MetricStat": {
-                "Metric": {
-                    "Namespace": namespace,
-                    "MetricName": metric.name,
-                    "Dimensions": [
-                        {"Name": "consumer", "Value": dimension(each.consumer)},
-                        {"Name": "queue", "Value": dimension(each.queue)},
-                    ],
-                },
-                "Period": PERIOD,
-                "Stat": statistic,
-            },
-        }
-        for index, each in enumerate(consumers)
-        for name, metric, statistic in [("ended", ATTEMPTS, "SampleCount"), ("failed", RUNS_FAILED, "Sum")]
-    ]
+    queries = []
+    for index, each in enumerate(consumers):
+        values_of = zip(DIMENSIONS, (each.consumer, each.queue), strict=True)
+        dimensions = [{"Name": name, "Value": dimension(value)} for name, value in values_of]
+        for name, metric, statistic in [("ended", ATTEMPTS, "SampleCount"), ("failed", RUNS_FAILED, "Sum")]:
+            of = {"Namespace": namespace, "MetricName": metric.name, "Dimensions": dimensions}
+            queries.append({"Id": f"{name}{index}", "MetricStat": {"Metric": of, "Period": PERIOD, "Stat": statistic}})
     end = datetime.fromtimestamp(now, UTC)
     start = end - timedelta(seconds=limits.before + limits.window + 2 * PERIOD)
     values: defaultdict[str, dict[float, float]] = defaultdict(dict)
@@ -156,10 +145,10 @@ def _minutes(
         answer = client.get_metric_data(MetricDataQueries=queries, StartTime=start, EndTime=end, **more)
         _check_clock(answer, now)
         more = {"NextToken": answer["NextToken"]} if answer.get("NextToken") else None
-        for each in answer["MetricDataResults"]:
-            if each["StatusCode"] not in ("Complete", "PartialData" if more else "Complete"):
-                raise CannotGuard(f"The guard changes nothing: CloudWatch's answer is {each['StatusCode']}")
-            values[each["Id"]] |= zip([time.timestamp() for time in each["Timestamps"]], each["Values"], strict=True)
+        for found in answer["MetricDataResults"]:
+            if found["StatusCode"] not in ("Complete", "PartialData" if more else "Complete"):
+                raise CannotGuard(f"The guard changes nothing: CloudWatch's answer is {found['StatusCode']}")
+            values[found["Id"]] |= zip([time.timestamp() for time in found["Timestamps"]], found["Values"], strict=True)
     return {
         each: [
             Minute(begins, int(ended), int(values[f"failed{index}"].get(begins, 0)))
@@ -178,13 +167,12 @@ def _check_clock(answer: Any, now: float) -> None:
 
 def _of_aws(each: Guarded, client: Any) -> dict[str, Any]:
     try:
-        mapping: dict[str, Any] = client.get_event_source_mapping(UUID=each.mapping)
+        found: dict[str, Any] = client.get_event_source_mapping(UUID=each.mapping)
     except ClientError as error:
         if error_code(error) == "ResourceNotFoundException":
             raise CannotGuard(f"event source mapping {each.mapping} does not exist; deploy the stack again") from error
         raise
-    mapping.pop("ResponseMetadata", None)
-    return mapping
+    return found
 
 
 def _unfit(each: Guarded, mapping: dict[str, Any]) -> str | None:
@@ -196,33 +184,24 @@ def _unfit(each: Guarded, mapping: dict[str, Any]) -> str | None:
     return None
 
 
-def _backlog(each: Guarded, mapping: dict[str, Any], clients: Clients, now: float) -> tuple[int, str | None]:
-    """Return how many messages of the queue are ready; and why its consumer must not be suspended now, if so."""
+def _backlog(each: Guarded, mapping: dict[str, Any], clients: Clients, now: float) -> tuple[str | None, int]:
+    """Return why a consumer must not be suspended now, None if it may; and how many messages are ready in its queue."""
     url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
-    names = ["ApproximateNumberOfMessages", "MessageRetentionPeriod"]
+    names = ["MessageRetentionPeriod", "ApproximateNumberOfMessages"]
     found = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    waiting, kept = (int(found[name]) for name in names)
+    kept, waiting = (int(found[name]) for name in names)
     of_queue = clients.functions.list_event_source_mappings(EventSourceArn=mapping["EventSourceArn"])
     if (count := len(of_queue["EventSourceMappings"])) > 1:
-        return waiting, (
-            f"{each.queue} has {count} consumers, so the others would get its messages; remove it from GUARDED"
-        )
+        return f"{each.queue} has {count} consumers; the others would get its messages. Remove it from GUARDED", waiting
     end = datetime.fromtimestamp(now, UTC)
     points = clients.metrics.get_metric_statistics(
-        Namespace="AWS/SQS",
-        MetricName="ApproximateAgeOfOldestMessage",
-        Dimensions=[{"Name": "QueueName", "Value": each.queue}],
-        StartTime=end - timedelta(minutes=10),
-        EndTime=end,
-        Period=PERIOD,
-        Statistics=["Maximum"],
-    )["Datapoints"]
+        Namespace="AWS/SQS", MetricName="ApproximateAgeOfOldestMessage", Period=PERIOD, Statistics=["Maximum"],
+        Dimensions=[{"Name": "QueueName", "Value": each.queue}], StartTime=end - timedelta(minutes=10), EndTime=end,
+    )["Datapoints"]  # fmt: skip
     if not points:
-        return waiting, "CloudWatch does not tell the age of its oldest message, which could expire"
+        return "CloudWatch does not tell the age of its oldest message, which could expire", waiting
     last: Any = max(points, key=lambda point: point["Timestamp"])
-    left: float = kept - last["Maximum"] - (now - last["Timestamp"].timestamp())
-    expires = f"its oldest message expires in {left / 60:.0f} minutes" if left < RESERVE_SECONDS else None
-    return waiting, expires
+    return expiring(kept - last["Maximum"] - (now - last["Timestamp"].timestamp())), waiting
 
 
 def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
@@ -239,25 +218,18 @@ def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
 
 
 VERBS = {
-    "suspended": "suspended",
-    "probing": "probed",
-    "judging": "suspended until its probe is judged",
-    "resuming": "resumed in part",
-    "restoring": "resumed",
-    "left": "left alone for an hour",
-}
+    "suspended": "suspended", "probing": "probed", "judging": "suspended until its probe is judged",
+    "resuming": "resumed in part", "restoring": "resumed", "left": "left alone for an hour",
+}  # fmt: skip
 
 
 def _line(each: Guarded, act: Act) -> tuple[str, dict[str, Any]]:
     """Return the text of an act, and its fields for the audit."""
-    note = act.note
-    audit = {"consumer": each.consumer, "queue": each.queue, "mapping": each.mapping, "why": act.why}
+    audit, note = {"consumer": each.consumer, "queue": each.queue, "mapping": each.mapping, "why": act.why}, act.note
     if note is None:
         return f"{each.consumer} guarded again: {act.why}", audit | {"phase": "guarded"}
-    before, after = note.before._asdict(), note.setting._asdict()
-    return f"{each.consumer} {VERBS[note.phase]}: {act.why}", audit | {
-        "phase": note.phase, "before": before, "after": after, "suspended_at": timestamp(note.since)
-    }  # fmt: skip
+    settings = {"before": str(note.before), "after": str(note.setting), "suspended_at": timestamp(note.since)}
+    return f"{each.consumer} {VERBS[note.phase]}: {act.why}", audit | {"phase": note.phase} | settings
 
 
 def setting_of(mapping: Mapping[str, Any]) -> Setting:

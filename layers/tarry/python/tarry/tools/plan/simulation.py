@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tarry.failed.text import duration
-from tarry.guard.decision import MINUTE, GuardLimits, Minute, Note, Seen, Setting, decide
+from tarry.guard.decision import MINUTE, GuardLimits, Minute, Note, Seen, Setting, decide, expiring
 from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.simulator.mapping_settings import Scaling
@@ -166,8 +166,6 @@ MOST_MESSAGES = 300_000
 """The most simulated messages of a run."""
 LONGEST = 3
 """A run that is not drained ends after so many times the outage and the longest retry."""
-RESERVE_SECONDS = 3600
-"""The time before the oldest message expires in which the guard resumes a consumer."""
 CHANGE_SECONDS = 30
 """How long Lambda takes to change a mapping: up to a minute."""
 PER_REQUEST = 10
@@ -439,8 +437,7 @@ class _Model:
             return
         state, maximum = "Enabled" if self._setting.is_enabled else "Disabled", self._setting.maximum
         minutes = [each for each in self._minutes.values() if each.begins + 2 * MINUTE <= self.now]
-        is_late = self._note is not None and self.now - self._note.since > self._retention - RESERVE_SECONDS
-        hindrance = "its oldest message expires" if is_late else None
+        hindrance = expiring(self._retention - (self.now - self._note.since)) if self._note else None
         waiting = len(self._ready) * self._scale
         act = decide(Seen(self.now, state, maximum, self._note, minutes, hindrance, waiting), limits)
         if act is None:
