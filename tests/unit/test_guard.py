@@ -251,7 +251,7 @@ def test_a_consumer_without_runs_in_the_hour_before_is_not_suspended() -> None:
         ({"pollers": True}, "orders as it is: its mapping has provisioned pollers", True),
         ({"queue_consumers": 2}, "orders as it is: shop-orders has 2 consumers", True),
         ({"age": None}, "orders as it is: CloudWatch does not tell the age of its oldest message", True),
-        ({"age": 2.5 * HOUR, "retention": 3 * HOUR}, "orders as it is: its oldest message expires in 2", True),
+        ({"age": 2.5 * HOUR, "retention": 3 * HOUR}, "orders as it is: the oldest message expires in 2", True),
         ({"tags": {TAG: "mine"}}, "remove the tag tarry:guard from", True),
         ({"is_enabled": False, "state": "Disabled"}, "orders as it is: its mapping was disabled by another", False),
         ({"lag": 5 * MINUTE}, "orders as it is: it has no metrics since", False),

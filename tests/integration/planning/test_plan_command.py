@@ -167,11 +167,11 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_a_load_is_told_and_drawn_without_and_with_the_outage_guard(project: Path) -> None:
+def test_a_load_is_printed_and_drawn_without_and_with_the_outage_guard(project: Path) -> None:
     arguments, picture = "--backoff Fixed(120) --rate 20/s --outage 12m --guard".split(), project / "plan.svg"
-    told = plan(*arguments, "--svg", str(picture)).stdout
-    assert max(map(len, told.splitlines())) <= 80
-    alone, guarded = told.split("The same load with the outage guard:")
+    text = plan(*arguments, "--svg", str(picture)).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    alone, guarded = text.split("The same load with the outage guard:")
     assert "dead letters                  0" in guarded
     assert "dead letters                  0" not in alone
     assert " suspended after 3 min, 2 probes, resumed\n  after 21 min.\n" in guarded

@@ -109,8 +109,6 @@ class Note:
 
     def __str__(self) -> str:
         since, probe = (time.strftime("%H:%M", time.gmtime(at)) for at in (self.since, self.next_probe(GuardLimits())))
-        if self.phase == "left":
-            return f"left alone by the guard for an hour, {self.setting}"
         what = {"suspended": f"next probe {probe}", "probing": "a probe runs", "judging": "a probe is judged"}
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 

@@ -76,7 +76,7 @@ class QueueHistory:
     is_gone: bool = False
     paused: tuple[str, ...] = ()
     guard: str = ""
-    """What the outage guard does with its consumer; empty for nothing."""
+    """The act of the outage guard on its consumer; empty for none."""
 
     @property
     def last(self) -> QueueReading | None:
