@@ -595,8 +595,8 @@ def test_an_exporter_that_blocks_is_interrupted_and_changes_no_outcome(
         returned.append(Queue("bills").send("a"))
 
     with_provider(monkeypatch, Blocks())
-    handler = WAYS[way](work, timeout=0.2, backoff=Fixed(60))
-    reported, sqs = settle(handler, batch_of(1), orders(clock=RunningClock()), remaining=1.5)
+    handler = WAYS[way](work, timeout=0.8, backoff=Fixed(60))
+    reported, sqs = settle(handler, batch_of(1), orders(clock=RunningClock()), remaining=4)
     assert (reported, [*sqs.visibilities()]) == ((["m0"], ["handle-m0"]) if does_fail else ([], []))
     assert len(sqs.sent("SendMessage")) == len(returned) == (not does_fail)
 
