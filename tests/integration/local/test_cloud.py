@@ -146,11 +146,11 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
 
     assert said("pause", "--queue", "plain") == "plain -> Plain: Enabled -> Disabled\n"
     paused = local.send("plain", "0")
-    local.wait("Plain, which consumes plain: Enabled -> Disabled")
+    local.wait("plain -> Plain: Disabled")
     assert said("pause", "Plain") == "plain -> Plain: Disabled (unchanged)\n"
     local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
     assert said("resume", "Plain") == "plain -> Plain: Disabled -> Enabled\n"
-    local.wait("Plain, which consumes plain: Disabled -> Enabled")
+    local.wait("plain -> Plain: Enabled")
     local.committed(paused)
 
 

@@ -66,7 +66,7 @@ class LocalCloud:
     _removed: list[ProcessFunction] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lambda_mappings = LambdaMappings(self.mappings.values, lambda: CHANGE_SECONDS)
+        self.lambda_mappings = LambdaMappings(self.mappings.values(), lambda: CHANGE_SECONDS)
 
     @property
     def consumed(self) -> list[str]:
@@ -171,11 +171,6 @@ class LocalCloud:
         if self.is_started:
             mapping.start()
 
-    def show_state(self, event: HistoryEvent) -> None:
-        """Show that a mapping was changed."""
-        changed = "{function}, which consumes {queue}: {before} -> {state}".format_map(event.fields)
-        self.note(f"{changed}, MaximumConcurrency {event.fields['maximum_concurrency'] or 'not set'}.", "bold")
-
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
@@ -211,7 +206,7 @@ async def running(
         scheduler = AsyncioScheduler()
         stack.callback(scheduler.close)
         history = History(lambda: scheduler.now, keep=False)
-        history.listen(partial(show, on_event, bool(guards_in(plan.template))))
+        history.listen(partial(show, on_event, omits_metrics=bool(guards_in(plan.template))))
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
@@ -222,7 +217,8 @@ async def running(
             call = partial(sqs.model.called_by, "http")
             sqs.invoker = cloud.invoker = Invoker(scheduler, cloud.target, call, lambda: str(uuid4()), cloud.note)
             sqs.model.event_source_mappings = cloud.lambda_mappings.answer
-            history.listen(cloud.show_state, "mapping_changed")
+            show_state = lambda event: cloud.note("{queue} -> {function}: {state}".format_map(event.fields), "bold")  # noqa: E731
+            history.listen(show_state, "mapping_changed")
             cloud.lineage = Lineage(history)
         for text in await sqs.make_resources(plan.template, sqs.urls):
             note(text)
@@ -243,7 +239,7 @@ async def running(
         yield cloud
 
 
-def show(on_event: Callable[[HistoryEvent], None], omits_metrics: bool, event: HistoryEvent) -> None:
+def show(on_event: Callable[[HistoryEvent], None], event: HistoryEvent, *, omits_metrics: bool = False) -> None:
     """Take an event. A bug of the display must not fail the request to SQS that made the event."""
     if omits_metrics and event.what == "logged" and "_aws" in (event.fields["fields"] or ()):
         return

@@ -116,6 +116,7 @@ class EventSourceMapping:
         self._scaling = Scaling(mapping.maximum_concurrency, is_fifo=mapping.is_fifo)
         self.state: Literal["Enabled", "Disabling", "Disabled", "Enabling", "Updating"] = "Enabled"
         self.maximum_concurrency = mapping.maximum_concurrency
+        self.tags: dict[str, str] = {}
         self._is_enabled = True
         self._stopped = True
         self._limit: int | None = None
@@ -144,13 +145,12 @@ class EventSourceMapping:
         self._scheduler.after(seconds, partial(self._changed, enabled))
 
     def _changed(self, enabled: bool) -> None:
-        now, before = self._scheduler.now, "Enabled" if self._is_enabled else "Disabled"
+        now = self._scheduler.now
         if not self._is_enabled:
             self._scaling.enough(now, len(self._running))
         self._is_enabled, self.state = enabled, "Enabled" if enabled else "Disabled"
         self._scaling.change(self.maximum_concurrency, now)
-        changed = {"before": before, "state": self.state, "maximum_concurrency": self.maximum_concurrency}
-        self._history.record("mapping_changed", queue=self._name, function=self.mapping.function, **changed)
+        self._history.record("mapping_changed", queue=self._name, function=self.mapping.function, state=self.state)
         self._launch()
         self._poll()
 

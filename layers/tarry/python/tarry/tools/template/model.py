@@ -202,11 +202,6 @@ class TemplateFunction:
         return tuple(dict.fromkeys(filter(None, found)))
 
 
-def mapping_uuid(logical_id: str) -> str:
-    """Return the UUID of an event source mapping here, the value of its Ref; a stack has another one."""
-    return str(uuid5(NAMESPACE_URL, logical_id))
-
-
 @dataclass(frozen=True)
 class TemplateMapping:
     """An event source mapping from a queue to a function."""
@@ -232,7 +227,8 @@ class TemplateMapping:
 
     @property
     def uuid(self) -> str:
-        return mapping_uuid(self.logical_id or f"{self.queue} {self.function}")
+        """Its UUID here, the value of its Ref; a stack has another one."""
+        return str(uuid5(NAMESPACE_URL, self.logical_id or f"{self.queue} {self.function}"))
 
     @property
     def is_fifo(self) -> bool:

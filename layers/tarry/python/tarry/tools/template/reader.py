@@ -15,7 +15,7 @@ from tarry.tools.template.document import load_document, properties_of, transfor
 from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored
 from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
-from tarry.tools.template.model import ACCOUNT, Template, TemplateError, mapping_uuid
+from tarry.tools.template.model import ACCOUNT, Template, TemplateError, TemplateMapping
 from tarry.tools.template.resources import (
     name_and_qualifier,
     read_backing,
@@ -225,7 +225,7 @@ def with_names(
                     lambda logical_id: f"{functions}:{scope.refs[logical_id]}", logical_id
                 )
             case "AWS::Lambda::EventSourceMapping":
-                refs[logical_id] = partial(mapping_uuid, logical_id)
+                refs[logical_id] = partial(getattr, TemplateMapping(logical_id, "", ""), "uuid")
             case kind if kind in QUALIFIED_TYPES:
                 arn = partial(qualified_arn, logical_id)
                 refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn

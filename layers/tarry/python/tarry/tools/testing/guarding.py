@@ -1,7 +1,6 @@
 """The guard of a template, `tarry.guard`, which runs every minute beside simulated mappings."""
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tarry.guard import Clients, Guarded, GuardLimits, guard
-from tarry.guard.operations import CannotGuard
+from tarry.guard.operations import TAG, CannotGuard
 from tarry.observe.metrics import ATTEMPTS, NAMESPACE, RUNS_FAILED, Metric
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.history import HistoryEvent
@@ -19,8 +18,6 @@ from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import Template, TemplateFunction
 from tarry.world import World, use
 
-GUARDED = "GUARDED"
-"""The variable of the guard function that names its consumers."""
 EVERY_SECONDS = 60.0
 LAG_SECONDS = 60.0
 """How late metrics are at CloudWatch."""
@@ -28,29 +25,29 @@ LAG_SECONDS = 60.0
 
 def guards_in(template: Template) -> list[TemplateFunction]:
     """Return the guard function of a template, if its parameter is on."""
-    return [each for each in template.functions.values() if GUARDED in each.environment]
+    return [each for each in template.functions.values() if "GUARDED" in each.environment]
 
 
 class Guarding:
     """A guard function with these environment variables, and the CloudWatch that it asks.
 
-    Each act is an event ``guarded``. Without messages, and with no consumer suspended, it does not run: a run can end.
+    Each act is an event ``guarded``. It runs a minute after a receive, and each minute while a mapping has its note.
     """
 
     def __init__(
         self, variables: Mapping[str, str], scheduler: Scheduler, sqs: Sqs, mappings: LambdaMappings, world: World
     ) -> None:
-        known = {each["UUID"] for each in mappings.list_event_source_mappings()["EventSourceMappings"]}
-        named = [Guarded(**each) for each in json.loads(variables[GUARDED])]
+        known = {each.mapping.uuid for each in mappings.mappings}
+        named = (Guarded(**each) for each in json.loads(variables["GUARDED"]))
         self._consumers = [each for each in named if each.mapping in known]
         self._namespace = variables.get(NAMESPACE, "")
-        self._scheduler, self._sqs, self._tags, self._world = scheduler, sqs, mappings.tags, world
+        self._scheduler, self._sqs, self._mappings, self._world = scheduler, sqs, mappings.mappings, world
         self._clients = Clients(mappings, self, SimulatedClient(sqs, world.clock, lambda _, __, apply: apply()))
         self._values = defaultdict[tuple[str, ...], list[tuple[float, int, float]]](list)
         self._is_due = False
         sqs.history.listen(self._wake, "received")
 
-    def write(self, namespace: str, consumer: str, queue: str, values: Mapping[Metric, list[float]], at: float) -> None:
+    def write(self, namespace: str, consumer: str, queue: str, values: Mapping[Metric, Any], at: float) -> None:
         """Take metrics, in place of `tarry.observe.metrics.write`."""
         for metric in (ATTEMPTS, RUNS_FAILED):
             if found := values.get(metric):
@@ -61,7 +58,7 @@ class Guarding:
         line = event.fields["fields"] or {}
         if "_aws" in line and {"consumer", "queue"} <= line.keys():
             namespace, at = line["_aws"]["CloudWatchMetrics"][0]["Namespace"], line["_aws"]["Timestamp"] / 1000
-            values = {metric: line[metric.name] for metric in (ATTEMPTS, RUNS_FAILED) if metric.name in line}
+            values = {metric: line.get(metric.name) for metric in (ATTEMPTS, RUNS_FAILED)}
             self.write(namespace, line["consumer"], line["queue"], values, at)
 
     def get_metric_data(self, **asked: Any) -> dict[str, Any]:
@@ -79,8 +76,7 @@ class Guarding:
     def get_metric_statistics(self, **asked: Any) -> dict[str, Any]:
         """Return the age of the oldest message of a queue, the only metric of SQS that the guard asks for."""
         now, oldest = self._scheduler.now, self._sqs.depth(asked["Dimensions"][0]["Value"]).oldest
-        age = {"Timestamp": datetime.fromtimestamp(now, UTC), "Maximum": now - (oldest or now)}
-        return {"Datapoints": [age]}
+        return {"Datapoints": [{"Timestamp": datetime.fromtimestamp(now, UTC), "Maximum": now - (oldest or now)}]}
 
     def _wake(self, _: object = None) -> None:
         if not self._is_due:
@@ -92,5 +88,5 @@ class Guarding:
         with use(self._world), suppress(CannotGuard):  # it has logged why
             for act in guard(self._consumers, self._namespace, GuardLimits(), self._clients):
                 self._sqs.history.record("guarded", **act)
-        if self._scheduler.next_at() < math.inf or any(self._tags.values()):
+        if any(TAG in each.tags for each in self._mappings):
             self._wake()

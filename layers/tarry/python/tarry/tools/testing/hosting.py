@@ -20,7 +20,7 @@ from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.code import Code
 from tarry.tools.simulator.functions import Call, Function, Handler, current_call
 from tarry.tools.simulator.invocations import FunctionHost
-from tarry.tools.simulator.lambda_mappings import MOST_CHANGE_SECONDS, LambdaMappings
+from tarry.tools.simulator.lambda_mappings import LambdaMappings
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue, MappingSettings
 from tarry.tools.simulator.recursion import Lineage
@@ -116,8 +116,7 @@ class Hosting:
         self._clock = SlowClock(simulation.clock)
         self._worlds = 0
         self._mappings: list[EventSourceMapping] = []
-        change_seconds = partial(Random(f"{seed} mappings").uniform, 1, MOST_CHANGE_SECONDS)
-        self.lambda_mappings = LambdaMappings(lambda: self._mappings, change_seconds)
+        self.lambda_mappings = LambdaMappings(self._mappings, partial(Random(f"{seed} mappings").uniform, 1, 60))
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
         self._uses_moto = False
