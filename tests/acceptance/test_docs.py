@@ -144,6 +144,8 @@ def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    if any("set_tracer_provider" in block.text for block in page.blocks):
+        monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)  # other tests have none
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     for variable, value in environment(pytester.path).items():
