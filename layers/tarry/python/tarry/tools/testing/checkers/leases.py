@@ -95,9 +95,9 @@ def slow_reading(invocation: ObservedInvocation, history: RecordedHistory) -> fl
 def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
     """When the lease ends, as far as an invocation knows: an SQS record has only the time of the first receive.
 
-    If the lease would end before the invocation, Lambda made it longer, for its batching window.
+    If the lease would end before the handler is called, Lambda made it longer, for its batching window.
     """
-    began = delivery.handled_in.invoked.at
+    began = (delivery.handled_in.handler_called or delivery.handled_in.invoked).at
     seconds = float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
 
