@@ -18,6 +18,7 @@ GUARD = """
           GUARDED: !Sub >-
             [{"consumer": "entries", "queue": "${Entries.QueueName}", "mapping": "${OrderedEntries}"},
             {"consumer": "jobs", "queue": "jobs", "mapping": "${PlainJobs}"}]
+      Events: {EveryMinute: {Type: ScheduleV2, Properties: {ScheduleExpression: rate(1 minute)}}}
 """
 
 
@@ -56,5 +57,6 @@ def test_the_guard_of_the_template_runs_with_the_metrics_of_the_functions(
     *of_mapping, ended, failed = seen[-1]
     assert (of_mapping, ended - failed <= 1, failed >= 1) == (["shop", "Entries.fifo"], True, True)
     assert "_aws" not in result.output
+    assert "Not emulated here" not in result.output
     if not skip:
         assert "entries: suspended: 99% of 20 runs failed" in result.output
