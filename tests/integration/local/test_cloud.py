@@ -11,7 +11,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -139,6 +138,28 @@ def sent(local: LocalProcess) -> SentMessages:
     return SentMessages(local)
 
 
+class PlainMapping:
+    """The mapping of the function Plain, which Lambda is not changing."""
+
+    def __init__(self, local: LocalProcess) -> None:
+        self.client: Any = client_at(local.endpoint, "lambda")
+        [found] = self.client.list_event_source_mappings(FunctionName="Plain")["EventSourceMappings"]
+        self.uuid, self.arn = found["UUID"], found["EventSourceMappingArn"]
+        local.until(lambda: self.now()["State"] == "Enabled", "a mapping that is not changed")
+
+    def now(self) -> Any:
+        return self.client.get_event_source_mapping(UUID=self.uuid)
+
+    def scale(self, **scaling: int) -> Any:
+        return self.client.update_event_source_mapping(UUID=self.uuid, ScalingConfig=scaling)
+
+
+@pytest.fixture
+def plain(local: LocalProcess) -> PlainMapping:
+    return PlainMapping(local)
+
+
+@pytest.mark.usefixtures("plain")
 def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProcess) -> None:
     def said(command: str, *target: str) -> str:
         where = ("--endpoint-url", local.endpoint, "--audit", str(local.folder / "audit.jsonl"))
@@ -154,36 +175,29 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
     local.committed(paused)
 
 
-def test_a_mapping_is_described_scaled_and_tagged_over_http(local: LocalProcess) -> None:
-    functions: Any = client_at(local.endpoint, "lambda")
-    [found] = functions.list_event_source_mappings(FunctionName="Plain")["EventSourceMappings"]
-    changed = functions.update_event_source_mapping(UUID=found["UUID"], ScalingConfig={"MaximumConcurrency": 2})
+def test_a_mapping_is_described_scaled_and_tagged_over_http(local: LocalProcess, plain: PlainMapping) -> None:
+    changed = plain.scale(MaximumConcurrency=2)
     assert (changed["State"], changed["ScalingConfig"]) == ("Updating", {"MaximumConcurrency": 2})
-    with pytest.raises(functions.exceptions.ResourceInUseException):
-        functions.update_event_source_mapping(UUID=found["UUID"], Enabled=False)
-    resource = found["EventSourceMappingArn"]
-    functions.tag_resource(Resource=resource, Tags={"team": "shop", "stage": "test"})
-    functions.untag_resource(Resource=resource, TagKeys=["stage", "other"])
-    assert functions.list_tags(Resource=resource)["Tags"] == {"team": "shop"}
-    with pytest.raises(functions.exceptions.ResourceNotFoundException):
-        functions.get_event_source_mapping(UUID="0" * 36)
+    plain.client.tag_resource(Resource=plain.arn, Tags={"team": "shop", "stage": "test"})
+    plain.client.untag_resource(Resource=plain.arn, TagKeys=["stage", "other"])
+    assert plain.client.list_tags(Resource=plain.arn)["Tags"] == {"team": "shop"}
+    with pytest.raises(plain.client.exceptions.ResourceNotFoundException):
+        plain.client.get_event_source_mapping(UUID="0" * 36)
+    local.until(lambda: plain.now()["State"] == "Enabled", "the change")
+    plain.scale()
 
 
-def test_a_suspension_is_shown_and_resumed_as_on_aws(local: LocalProcess) -> None:
-    functions: Any = client_at(local.endpoint, "lambda")
-    [found] = functions.list_event_source_mappings(FunctionName="Plain")["EventSourceMappings"]
-    look = partial(functions.get_event_source_mapping, UUID=found["UUID"])
-    local.until(lambda: look()["State"] == "Enabled", "a mapping that is not changed")
+def test_a_suspension_is_shown_and_resumed_as_on_aws(local: LocalProcess, plain: PlainMapping) -> None:
     note = Note("probing", 0, 0, None, Setting(True, 2), Setting(False, None), is_set=True, ended=240, failed=230)
-    functions.update_event_source_mapping(UUID=found["UUID"], ScalingConfig={"MaximumConcurrency": 2})
-    functions.tag_resource(Resource=found["EventSourceMappingArn"], Tags={TAG: note.text()})
+    plain.scale(MaximumConcurrency=2)
+    plain.client.tag_resource(Resource=plain.arn, Tags={TAG: note.text()})
     where = ("--endpoint-url", local.endpoint)
     line = "plain: suspended since 00:00 UTC: 96% of 240 runs failed; a probe runs"
     assert tarry("queues", "plain", *where).stdout.splitlines()[-1] == line
     result = tarry("resume", "Plain", *where, "--audit", str(local.folder / "audit.jsonl")).stdout
     assert result.endswith("the guard's suspension has ended: enabled with no MaximumConcurrency\n")
-    assert functions.list_tags(Resource=found["EventSourceMappingArn"])["Tags"].get(TAG) is None
-    assert (look()["State"], "ScalingConfig" in look()) == ("Enabled", False)
+    assert plain.client.list_tags(Resource=plain.arn)["Tags"].get(TAG) is None
+    assert (plain.now()["State"], "ScalingConfig" in plain.now()) == ("Enabled", False)
 
 
 def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:

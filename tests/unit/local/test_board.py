@@ -338,7 +338,7 @@ def test_a_bug_of_the_display_does_not_fail_the_request_that_made_the_event(capl
     def on_event(event: HistoryEvent) -> None:
         taken.append(event.fields["body"])
 
-    history.listen(partial(show, on_event, False))
+    history.listen(partial(show, on_event))
     history.record("received", queue="orders")
     history.record("received", queue="orders", body="{}")
     assert taken == ["{}"]
