@@ -119,6 +119,17 @@ def test_a_failure_is_logged_with_its_error_and_one_traceback(caplog: Caplog) ->
     assert "tarry/run/" not in text
 
 
+def test_of_a_long_traceback_16_kib_are_logged(caplog: Caplog) -> None:  # SPEC I2
+    def odd(message: Message) -> None:
+        even(message)
+
+    def even(message: Message) -> None:
+        odd(message)
+
+    run(odd)
+    assert len(only(caplog).exc_text) == 16_384
+
+
 @pytest.mark.parametrize("error", [ValueError("no stock"), SystemExit(2), KeyboardInterrupt()], ids=repr)
 def test_an_exception_is_logged_once_and_released_messages_without_it(error: BaseException, caplog: Caplog) -> None:
     """SPEC L2, A5."""

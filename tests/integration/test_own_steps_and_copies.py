@@ -4,6 +4,7 @@ import logging
 import math
 import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -294,6 +295,7 @@ LOSES_ITS_PLACE = "The answer of step cannot be carried out: a copy in the same 
             for queue in (None, "orders.fifo", arn("orders.fifo"), url("orders.fifo"))
         ),
         (SendAgain("route", queue=lambda _: "orders.fifo"), "The answer of SendAgain('route'"),
+        (SimpleNamespace(handle=answers(Outcome.resend())), "The answer of types.SimpleNamespace"),
         (answers(Outcome.retry(43_200)), ""),
         (answers(Outcome.defer(43_200)), ""),
         (answers(Outcome.resend("other.fifo", 5)), "The answer of step cannot"),

@@ -47,6 +47,13 @@ def test_sends_with_their_deletes_come_first_then_delayed_retries_then_releases(
     assert list(map(kind, wire.requests)) == [*["GetQueueAttributes"] * 2, SEND, DELETE, "retry", "release"]
 
 
+def test_a_hundred_failed_messages_are_settled_while_the_others_run() -> None:  # SPEC I2
+    wire, settled = orders(), list[int]()
+    handler = consumer(lambda message: settled.append(len(wire.visibilities())) or behave(message))
+    settle(handler, events(*(f"retry-{number}" for number in range(102))), wire)
+    assert settled == [0] * 100 + [100, 100]
+
+
 @pytest.mark.parametrize(("count", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
 def test_settlements_are_requested_in_tens_and_each_delete_follows_its_send(count: int, requests: int) -> None:
     """SPEC E6, G1, G6. PLATFORM: entry ids must be unique in the call."""

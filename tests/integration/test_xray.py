@@ -12,7 +12,7 @@ from aws_xray_sdk.core import xray_recorder
 from aws_xray_sdk.core.lambda_launcher import LambdaContext
 from pydantic import BaseModel
 
-from tarry import Batch, Consumer, Defer, LogOptions, Message, batch_consumer, consumer
+from tarry import Batch, Consumer, Defer, LogOptions, Message, Reject, batch_consumer, consumer
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.settled import orders, settle
@@ -43,6 +43,12 @@ def _all(entity: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
+def _world() -> Iterator[None]:
+    with orders():
+        yield
+
+
+@pytest.fixture(autouse=True)
 def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
     """Switch X-Ray on as in an invocation of Lambda that is sampled."""
     monkeypatch.setenv("_X_AMZN_TRACE_ID", SAMPLED)
@@ -60,8 +66,7 @@ def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
 def traced(handler: Consumer[Any], batch: dict[str, Any]) -> list[str]:
     """Call a consumer within the subsegment of Powertools' decorator; return the ids that it reports as failed."""
     traced_handler = Tracer(disabled=False, auto_patch=False).capture_lambda_handler(handler)
-    with orders():
-        return failed(traced_handler(batch, Context()))
+    return failed(traced_handler(batch, Context()))
 
 
 def test_each_run_is_a_subsegment_with_the_id_queue_and_attempt_of_its_message(emitter: Emitter) -> None:
@@ -93,8 +98,12 @@ def test_runs_in_threads_have_subsegments_of_their_own_below_that_of_the_invocat
         with xray_recorder.in_subsegment("charge") as charge:
             charge.put_annotation("message_id", message.id)
 
-    assert traced(handler, batch_of(200)) == []
-    assert traced(handler, batch_of(5)) == []  # the worker threads are used again
+    left = list[Any]()
+    look = consumer(concurrency=20)(lambda _: left.extend(getattr(xray_recorder.context._local, "entities", ())))
+    assert [traced(handler, batch_of(size)) for size in (200, 5)] == [[], []]  # the worker threads are used again
+    global_sdk_config.set_sdk_enabled(False)
+    look(batch_of(20), Context())
+    assert left == []
     runs = emitter.named("## process orders")
     expected = [f"m{number}" for number in (*range(200), *range(5))]
     assert sorted(run.annotations["message_id"] for run in runs) == sorted(expected)
@@ -108,6 +117,8 @@ def test_async_runs_have_subsegments_one_at_a_time_only(concurrency: int, emitte
     @consumer(concurrency=concurrency)
     async def handler(message: Message) -> None:
         await asyncio.sleep(0)
+        if message.id == "m2":
+            raise Reject  # which ends the run of the handler, and is not reported
 
     assert traced(handler, batch_of(4)) == []
     assert len(emitter.named("## process orders")) == (4 if concurrency == 1 else 0)

@@ -4,8 +4,15 @@ import math
 
 import pytest
 
+from tarry import consumer
+from tarry.message.invocation import Invocation
 from tarry.run.deadline import Deadline, reserve
+from tarry.run.idempotency import Claims
+from tarry.run.idempotency_layer import Idempotency
 from tarry.world import World
+from tests.records import Context
+from tests.tables import SlowTable
+from tests.wire import TestClock
 
 
 def deadline(seconds: float = 30, *, wanted: float = 1, timeout: float | None = None) -> Deadline:
@@ -129,6 +136,32 @@ def test_what_is_kept_for_failed_messages_and_claims_is_kept_from_hooks_and_hand
     thirty_seconds.settled()
     assert thirty_seconds.may_start(1_005)
     assert not thirty_seconds.may_start(1_005.1)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "last", "messages", "kept"),
+    [
+        (None, None, 10, 15),  # half of the time left
+        (20, None, 10, 20),
+        (28, None, 10, 26),  # nine tenths, less the margin
+        (60, None, 10, 15),  # a timeout that is cut does not count
+        *((None, 4, messages, kept) for messages, kept in ((5, 5), (10, 5), (20, 10), (100, 15))),  # a quarter more
+        *((8, 4, messages, kept) for messages, kept in ((10, 8), (20, 10))),
+        (None, 40, 10, 26),  # it was interrupted, and needs twice as long
+    ],
+)
+def test_a_batch_handler_has_half_of_the_time_its_timeout_or_as_long_as_it_took_last(
+    timeout: float | None, last: float | None, messages: int, kept: float
+) -> None:  # SPEC K4
+    clock = TestClock()
+    invocation = Invocation(World(clock), Context(30), lambda _: None, consumer(print).log)
+    began, layer = clock.monotonic(), Idempotency(SlowTable())
+    claims = Claims(layer, invocation, consumer(print).log, Deadline(began + 30, 30, timeout=timeout))
+    if last is not None:
+        claims.ran(last, 10)
+    claims.begin_batch(in_order=False)
+    assert claims._batch_seconds is not None
+    assert claims._batch_seconds(messages) == kept
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,17 @@ def test_a_huge_text_is_read_once_and_cut_early_and_of_nested_groups_only_a_few_
     for _ in range(6):
         group = ExceptionGroup("many", [group] * 20)
     assert len(diagnose(group).message) < 2_000
+    for _ in range(9):
+        group = ExceptionGroup("many", [group])
+    assert (diagnose(group).message.count("ExceptionGroup: "), diagnose(group).message[-5:]) == (5, ": ...")
+
+
+def test_of_a_long_traceback_the_end_is_logged_and_of_a_frame_that_is_too_long_the_beginning() -> None:  # SPEC I2
+    names = names_of("def odd(): even()\ndef even(): odd()", "o" * 100)
+    logged = diagnosis_of(names["odd"]).logged_traceback
+    assert (logged[:4], len(logged), "\nRecursionError: maximum" in logged) == ("...\n", 16_384, True)
+    logged = diagnosis_of(names_of(SHARED, "o" * 20_000)["fail"], ValueError).logged_traceback
+    assert (logged[:13], len(logged)) == ('  File "ooooo', 16_384)
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\ud800"], ids=ascii)

@@ -49,7 +49,8 @@ def test_a_field_that_a_record_lacks_is_0_empty_or_none() -> None:  # DESIGN 3
     "fields",
     [
         {"carried": 0}, {"carried": 1_000}, {"hops": 1_000}, {"steps": {"a": 0, "b": 1_000}}, {"due": 0}, {"due": NOW},
-        {"due": NOW + 365 * 86_400}, {"failure": None}, {"history": []}, {"unknown": {"of": "a later version"}},
+        {"due": NOW + 366 * 86_400}, {"failure": None}, {"history": []}, {"unknown": {"of": "a later version"}},
+        {"failure": {"attempts": 1_000_000}}, {"notes": {"lane": "x" * 256}},
         *({"failure": {}, "extra": extra} for extra in (5, ["a"], "x", None)),
     ],
     ids=str,
@@ -68,10 +69,10 @@ def test_values_within_their_ranges_are_accepted(fields: dict[str, Any]) -> None
         {"carried": -1}, {"carried": 1_001}, {"carried": 0.5}, {"carried": "1"}, {"carried": False}, {"carried": None},
         {"hops": -1}, {"hops": 1_001}, {"steps": {"a": -1}}, {"steps": {"a": 1_001}}, {"steps": {"a": True}},
         {"steps": {"a": "2"}}, {"steps": 5}, {"steps": [1]},
-        {"due": -1}, {"due": NOW + 367 * 86_400}, {"due": float("inf")}, {"due": float("nan")}, {"due": True},
+        {"due": -1}, {"due": NOW + 366 * 86_400 + 1}, {"due": float("inf")}, {"due": float("nan")}, {"due": True},
         {"due": "1"}, {"origin": 7}, {"origin": ["orders"]}, {"sent": 7}, {"history": "x"}, {"failure": "x"},
         {"failure": []}, {"failure": ["x"]}, {"failure": {"type": 5}}, {"failure": {"message": {"x": 1}}},
-        {"failure": {"attempts": -1}}, {"failure": {"attempts": 1.5}},
+        {"failure": {"attempts": -1}}, {"failure": {"attempts": 1.5}}, {"failure": {"attempts": 1_000_001}},
         {"notes": 5}, {"notes": ["a"]}, {"notes": "x"}, {"notes": {"lane": 5}}, {"notes": {"lane": None}},
         {"notes": {"lane": ["x"]}}, {"notes": {"lane": "x" * 257}},
     ],
@@ -254,6 +255,8 @@ def test_as_much_is_kept_as_fits_and_the_extra_of_a_hook_displaces_no_part_of_th
         text = fit(long_record("x" * 100_000), room)
         assert text is not None
         assert room - len(text) < 150, "at most one frame more than needed is cut"
+    shorter = [fitted(long_record("m" * 3_000), room) for room in range(5_000, 5_200)]
+    assert min(len(each["failure"]["message"]) for each in shorter if "history" in each) == 256
     assert fitted(long_record("x" * 50_000, extra={"order": 7}), 2_500)["extra"] == {"order": 7}
     for room in (1_500, 3_000):
         kept = fitted(long_record("no", extra={"order": "x" * 50_000}), room)

@@ -111,6 +111,7 @@ def test_the_place_is_the_same_wherever_the_code_is_deployed() -> None:  # SPEC 
         "<attrs generated init orders.Order>",
         "<frozen importlib._bootstrap>",
     ],
+    ids=os.path.basename,
 )
 def test_another_version_of_a_library_keeps_the_fingerprint(path: str) -> None:  # SPEC F2
     """Generated code, such as the `__init__` of a dataclass, counts as a library, and so does tarry."""

@@ -177,6 +177,7 @@ def test_a_handler_and_a_timer_that_user_code_sets_meanwhile_stay_after_tarry_ha
             signal.setitimer(signal.ITIMER_REAL, seconds)
         if renews:
             made.renew()
+            assert seconds_left() < 1  # soon, in case the time was up before
             with stop.here() if seconds else contextlib.nullcontext():
                 time.sleep(LONG if seconds else 0)
     assert signal.getsignal(signal.SIGALRM) is own

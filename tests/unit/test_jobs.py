@@ -10,7 +10,7 @@ import pytest
 
 from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
-from tarry.run.jobs import GIVE_UP_SHARE, Job, JobExecutor, Jobs
+from tarry.run.jobs import Job, JobExecutor, Jobs
 from tarry.run.tasks import TaskExecutor
 from tarry.testing import message
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, World
@@ -118,12 +118,12 @@ def test_the_time_of_a_job_begins_after_its_delay_and_its_claim_and_a_claim_may_
 
 
 def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_from_running() -> None:  # SPEC I3, K4
-    with_claims, delayed = Invocation(), Invocation(timeout=10)
+    with_claims, delayed, in_threads = Invocation(), Invocation(timeout=10), Invocation(timeout=10)
     delayed.executor.shares_thread = True
-    for invocation in (with_claims, delayed):
+    for invocation in (with_claims, delayed, in_threads):
         invocation.start()
-    with_claims.deadline.ending, delayed.deadline.in_hooks = 4, 3
-    for invocation, due in ((with_claims, 25), (delayed, 13)):
+    with_claims.deadline.ending, delayed.deadline.in_hooks, in_threads.deadline.in_hooks = 4, 3, 3
+    for invocation, due in ((with_claims, 25), (delayed, 13), (in_threads, 10)):
         invocation.ended()
         assert invocation.executor.stops[0] == BEGAN + due
 
@@ -143,7 +143,7 @@ def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_cat
 def test_without_jobs_a_wait_for_requests_ends_when_messages_must_and_then_shortly_before_the_response() -> None:
     """SPEC I2."""
     invocation = Invocation()
-    for at, is_over in ((BEGAN + 29, False), (BEGAN + 30 - GIVE_UP_SHARE, True)):
+    for at, is_over in ((BEGAN + 29, False), (BEGAN + 29.75, True)):
         invocation.ended()
         assert (invocation.executor.now, invocation.jobs.is_over) == (at, is_over)
 
@@ -191,6 +191,23 @@ def test_a_wait_of_0_seconds_is_one_turn_of_the_event_loop() -> None:  # SPEC I1
     invocation: Any = None  # only a job needs it
     steps: list[int] = []
     asyncio.run(coordinate())
+
+
+def test_a_wait_leaves_one_timer_at_most_and_a_closed_executor_none() -> None:
+    async def coordinate() -> list[int]:
+        executor, loop = TaskExecutor(invocation), asyncio.get_running_loop()
+        timers = list[int]()
+        for seconds in (60, 30, 40, math.inf, None):
+            if seconds is None:
+                executor.close()
+            else:
+                executor.wake()
+                assert await executor.ended(seconds) == []
+            timers.append(sum(not timer.cancelled() for timer in loop._scheduled))  # type: ignore[attr-defined]
+        return timers
+
+    invocation: Any = None  # only a job needs it
+    assert asyncio.run(coordinate()) == [1, 1, 1, 1, 0]
 
 
 def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> None:  # SPEC I3

@@ -3,6 +3,7 @@
 import math
 from datetime import timedelta
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -347,11 +348,18 @@ def test_the_longest_delay_is_that_of_all_attempts_and_at_least_15_minutes(polic
     assert policy.longest_delay(fifo=False) == longest
 
 
-@pytest.mark.parametrize("bounds", [None, lambda attempt: 5, lambda attempt: (2, 1), lambda attempt: 1 / 0])
-def test_bounds_that_fail_are_ignored(bounds: Any) -> None:  # SPEC E4
-    policy = RetryPolicy(10, Returning(30_000, bounds=bounds))
+def interrupt(attempt: int) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("bounds", [5, (2, 1), (1, "2"), ("1", 2), (-1, 2), None])
+def test_bounds_that_fail_are_ignored_but_not_ctrl_c(bounds: Any) -> None:  # SPEC E4
+    policy = RetryPolicy(10, Returning(30_000, bounds=bounds and (lambda attempt: bounds)))
     assert policy.longest_delay(fifo=False) == 30_000
     assert policy.delay_bounds(1, fifo=False) is None
+    for backoff in (Returning(5, bounds=interrupt), SimpleNamespace(delay=lambda attempt, rng: interrupt(attempt))):
+        with pytest.raises(KeyboardInterrupt):
+            RetryPolicy(2, backoff)
 
 
 def test_a_step_takes_seconds_a_timedelta_or_a_backoff_and_refuses_any_other_delay() -> None:  # SPEC E3, C5

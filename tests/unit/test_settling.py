@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry import AttemptChange, DeadLetter, Exponential, Failure, Outcome, RetryPolicy, consumer
+from tarry import AttemptChange, DeadLetter, Exponential, Failure, MemoryAttempts, Outcome, RetryPolicy, consumer
 from tarry.decide.decision import Decision
 from tarry.decide.steps import FailureSteps
 from tarry.errors import ProcessCrashed
@@ -106,6 +106,16 @@ def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str,
     assert dead_letter_queue(delivery, "other", QueueFacts()) == QueueArn(arn("other"))
 
 
+@pytest.mark.parametrize(("began_with", "left", "messages"), [(30, 1.5, 500), (30, 0.5, 0), (2, 0.3, 100)])
+def test_settling_leaves_half_a_second_for_the_response_and_a_twentieth_of_a_short_invocation(
+    began_with: float, left: float, messages: int
+) -> None:  # SPEC I2
+    invocation = invocation_in(World(clock := TestClock(NOW)), began_with)
+    settlement = Settlement(invocation, RetryPolicy(), FailureSteps([]), invocation.log)
+    clock.sleep(began_with - left)
+    assert settlement._affordable() == pytest.approx(messages, abs=1)
+
+
 # leases
 
 
@@ -166,6 +176,13 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 
 
 # the attempt store
+
+
+def test_the_crashes_of_a_first_delivery_are_unknown_without_a_store_and_none_with_one() -> None:  # SPEC O2
+    delivery = delivery_of_age()
+    assert delivery.crashes is None
+    delivery.invocation.attempt_store = MemoryAttempts()
+    assert delivery.crashes == 0
 
 
 @pytest.mark.parametrize(("time_left", "seconds"), [(-1, 0), (8, 2), (20, 5), (28, 5)])

@@ -177,7 +177,7 @@ class RunSpans:
         """Close a span; interrupt an exporter that blocks for half of the time left, and close no more spans then."""
         if self._is_blocked:
             return
-        world, seconds = self._invocation.world, max(0.0, self._invocation.time_left() / 2)
+        world, seconds = self._invocation.world, self._invocation.time_left() / 2
         running = Running(world.clock.monotonic, seconds, partial(Interrupted, "the exporter of spans takes too long"))
         interruption = None if seconds == math.inf else world.threads.interrupt(seconds, running.fire)
         try:
