@@ -336,6 +336,16 @@ def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left
     assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_behind_a_message_that_is_dead_lettered_for_its_crash_the_group_goes_on(concurrency: int, wire: Wire) -> None:
+    store = MemoryAttempts()  # SPEC O2
+    store.write([AttemptChange("orders.fifo#m1", 1, "start", {})])
+    handler = Handler(store, max_attempts=1, concurrency=concurrency)
+    assert handler.deliver("works", 2, ("m1", "m2"), queue="orders.fifo") == []
+    assert [each for each, _ in handler.attempts] == ["m2"]
+    assert of_the_dead_letter(wire)[0] == "exhausted"
+
+
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_a_message_is_written_before_it_is_shown_again(queue: str, table: Table, wire: Wire) -> None:
     written: list[list[str]] = []

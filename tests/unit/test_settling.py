@@ -13,8 +13,8 @@ from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
-from tarry.settle.attempts import Tracking, change_of, start_of
-from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
+from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of
+from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
 from tarry.settle.requests import extension, lease_end, prolongation, spread
 from tarry.settle.settlement import Settlement
@@ -114,6 +114,17 @@ def test_settling_leaves_half_a_second_for_the_response_and_a_twentieth_of_a_sho
     settlement = Settlement(invocation, RetryPolicy(), FailureSteps([]), invocation.log)
     clock.sleep(began_with - left)
     assert settlement._affordable() == pytest.approx(messages, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("delay", "until", "seconds"),
+    [(None, None, None), (None, 60, None), (30, None, 30), (900, 600, 590), (900, 5_000, 900), (30, 5, 0)],
+)
+def test_a_copy_that_is_sent_later_has_a_shorter_delay_at_most_that_of_sqs_and_none_on_fifo(
+    delay: int | None, until: float | None, seconds: int | None
+) -> None:  # SPEC C11
+    copy = Copy(delivery_of_age(), "{}", QueueArn(arn("dead")), [{}], delay, until and NOW + until)
+    assert copy.delay_seconds(NOW + 10) == seconds
 
 
 # leases
@@ -220,6 +231,18 @@ def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
     delivery.outcome, delivery.is_of_crash = outcome, is_of_crash
     Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log).finish({"m1"})
     assert [change.kind for change in written] == ([] if kind is None else [kind])
+
+
+@pytest.mark.parametrize(("waited", "seconds"), [(0.0, 0.5), (0.375, 0.125), (0.75, -0.25)])
+def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages(waited: float, seconds: float) -> None:
+    asked, invocation = list[float](), invocation_in(World())  # SPEC O4
+    tracking = Tracking(MemoryAttempts(), invocation, invocation.log)
+    tracking._waited = waited
+    tracking._answers = lambda works, most, **_: asked.append(most) or [None for _ in works]
+    delivery = invocation.delivery("m1", record())
+    assert tracking.start(delivery, change_of(delivery, "start", NOW), {"m1"})
+    assert asked == [seconds]
+    assert _what_to_do(OSError("x" * 600)) == f"failed ({'x' * 500})."
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
