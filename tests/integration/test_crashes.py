@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tarry import Fixed, Message
-from tarry.testing import Realism, Report, Sandbox
+from tarry.testing import Report, Sandbox
 from tarry.world import Interrupted, current
 from tests.handlers import timed
 
@@ -208,18 +208,6 @@ def test_on_fifo_messages_before_a_poison_message_of_their_group_and_other_group
     run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(bodies, groups)  # the checkers check the order
     assert (run.dead, run.report.count("COMMITTED")) == (dead, len(bodies) - len(dead))
     assert max(count for body, count in run.crashes_by_body().items() if body not in dead) <= 5
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_poison_messages_in_a_busy_queue_are_dead_lettered_alone(seed: int) -> None:  # SPEC G4
-    with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
-        bodies = [f"m{number}" for number in range(297)]
-        for place in (7, 100, 250):
-            bodies.insert(place, "poison")
-        run = ConsumerRun(sandbox, kills(exits)).of(bodies)
-        assert run.dead == ["poison"] * 3
-        assert run.report.count("COMMITTED") == 297
-        assert max(run.crashes_by_body().values()) <= 2 * A_FEW
 
 
 # throttles and lost answers

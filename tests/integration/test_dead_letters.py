@@ -31,7 +31,7 @@ from tarry.testing import Sandbox
 from tarry.tools.cli.failed.rendering import details
 from tests.loglines import Caplog, everything, field, lines
 from tests.records import event, failed, record
-from tests.settled import fails, orders, redelivered, settle, targets, tarry_attribute
+from tests.settled import fails, orders, redelivered, settle, targets
 from tests.wire import Queue, Wire, arn, client_error, size_of, url
 
 MIB = 1_048_576
@@ -596,11 +596,3 @@ def test_a_consumer_of_a_dead_letter_queue_dead_letters_to_any_queue_but_the_one
         assert (invoke(wire, again), targets(wire)) == (["m9"], ["orders-dlq"])
         assert wire.visibilities() == {"handle-m9": 900}
         assert "orders" in line_of(caplog).getMessage()
-
-
-def test_a_deferred_copy_may_be_dead_lettered_to_the_origin_of_its_failure_record() -> None:  # SPEC F7
-    """A deferred copy keeps its failure record but is not a dead letter."""
-    failure, wire = {"reason": "error", "attempts": 1, "type": "ValueError"}, orders()
-    attributes = tarry_attribute(origin=arn("orders-dlq"), carried=0, hops=1, failure=failure)
-    assert invoke(wire, record(attributes=attributes)) == []
-    assert targets(wire) == ["orders-dlq"]

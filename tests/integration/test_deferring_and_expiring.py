@@ -559,9 +559,3 @@ def test_on_fifo_a_message_about_to_expire_comes_back_before_that_if_its_dead_le
     reported, wire = settle(handler, aged(4 * DAY - HOUR, "orders.fifo"), sending(error))
     assert (reported, targets(wire), wire.visibilities()) == (["m1"], ["orders-dlq.fifo"], {"handle-m1": HOUR / 2})
     assert lines(caplog, "unhandled")
-
-
-def test_on_fifo_a_delay_that_ends_in_time_is_kept_whatever_the_policys_longest_is() -> None:  # SPEC C10
-    handler = consumer(lambda message: message.retry(60), backoff=Fixed(4 * HOUR))
-    reported, wire = settle(handler, aged(4 * DAY - 3 * HOUR, "orders.fifo"))
-    assert (reported, wire.visibilities(), targets(wire)) == (["m1"], {"handle-m1": 60}, [])

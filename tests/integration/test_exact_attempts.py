@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -554,7 +555,10 @@ def test_without_a_store_a_dead_letter_says_that_its_attempts_may_be_too_many_un
     assert "text='at most 3 attempts'" in shown[0]
 
 
-@pytest.mark.parametrize("store", ["attempts", 5, MemoryAttempts, object()])
+ONE_METHOD = [SimpleNamespace(read=print), SimpleNamespace(write=print)]
+
+
+@pytest.mark.parametrize("store", ["attempts", 5, MemoryAttempts, *ONE_METHOD])
 def test_a_store_without_the_two_methods_and_a_table_without_a_name_are_refused(store: Any) -> None:
     text = r'attempts takes a store, such as DynamoDBAttempts\("table"\), got'
     with pytest.raises(ConfigurationError, match=text) as error:

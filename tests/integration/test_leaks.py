@@ -368,6 +368,16 @@ def test_the_locals_of_a_coroutine_without_memory_are_freed_from_python_3_13_on(
     assert (alive[-1]() is None) == is_freed
 
 
+@pytest.mark.usefixtures("_without_collection")
+def test_the_locals_of_a_suppressed_error_without_memory_are_freed() -> None:
+    error = ValueError()
+    with pytest.raises(MemoryError) as raised:
+        raises(MemoryError)
+    error.__context__, error.__suppress_context__ = raised.value, True
+    guards.free_memory_of(error)
+    assert alive[-1]() is None
+
+
 HOOKS: dict[str, dict[str, Any]] = {
     "retry_when": {"retry_when": lambda _: raises(KeyError)},
     "a step": {"on_failure": [lambda *_: raises(KeyError), RetryInPlace()]},

@@ -89,18 +89,6 @@ def test_a_message_that_fails_at_its_last_delivery_is_dead_lettered_with_its_rec
     assert (str(failure.type).rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
 
 
-@queues
-def test_a_message_that_is_deferred_at_its_last_delivery_is_dead_lettered(sandbox: Sandbox, queue: str) -> None:
-    @consumer
-    def handler(message: Message) -> None:
-        message.defer(60)
-
-    work(sandbox, handler, "1", queue=queue, max_receive_count=3, batch_size=1)
-    sandbox.faults.add("denied", operation=SEND, queue=queue, times=None, maybe=queue.endswith(".fifo"))
-    sandbox.run()
-    assert failure_of_the_dead_letter(sandbox, queue).reason == "expiring"
-
-
 @pytest.mark.parametrize("can_be_copied", [True, False])
 def test_a_parked_message_whose_visibility_cannot_be_changed_is_copied_and_runs_when_due_or_is_dead_lettered(
     sandbox: Sandbox, can_be_copied: bool
@@ -159,38 +147,6 @@ def test_a_message_is_done_as_soon_as_its_copy_is_confirmed(sandbox: Sandbox) ->
 
 
 # A delay counts from the failure (SPEC C11)
-
-
-@pytest.mark.parametrize(
-    ("delay", "settings", "beside"),
-    [
-        (10, {"ack": "eager"}, {}),
-        (10, {"keepalive": 20}, {}),
-        (250, {}, {}),  # longer than the batch
-        (210, {}, {"queue": "orders.fifo"}),
-        (10, {}, {"crash": 40}),  # the wait survives a crash of the process
-    ],
-)
-def test_a_failed_message_is_redelivered_after_its_delay_while_its_batch_still_runs(
-    sandbox: Sandbox, delay: float, settings: dict[str, Any], beside: dict[str, Any]
-) -> None:
-    """The other messages of the batch take 200 seconds together. On FIFO, it is redelivered after them."""
-    ran_at: list[float] = []
-
-    @consumer(backoff=Fixed(delay), **settings)
-    def handler(message: Message) -> None:
-        if message.body != "first":
-            return sandbox.sleep(50)
-        ran_at.append(sandbox.elapsed)
-        if len(ran_at) == 1:
-            raise ValueError("at once")
-
-    if "crash" in beside:
-        sandbox.faults.add("crash", seconds=beside["crash"])
-    bodies, queue = ("first", "2", "3", "4", "5"), beside.get("queue", "orders")
-    work(sandbox, handler, *bodies, queue=queue, groups="abcde", visibility_timeout=1_800, timeout=300)
-    sandbox.run()
-    assert delay <= ran_at[1] - ran_at[0] < delay + 3
 
 
 @pytest.mark.parametrize("beside", ["a local retry", "a hook"])

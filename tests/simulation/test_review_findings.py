@@ -13,7 +13,6 @@ from tarry import (
     DeadLetter,
     Failure,
     Fixed,
-    LocalRetry,
     Message,
     Outcome,
     RetryInPlace,
@@ -183,24 +182,6 @@ def test_a_failure_is_settled_as_soon_as_a_slow_look_up_has_ended(sandbox: Sandb
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
     assert at[1] - at[0] == pytest.approx(10, abs=3)
-
-
-def test_a_failure_is_settled_while_another_message_waits_for_its_local_retry(sandbox: Sandbox) -> None:  # SPEC C11
-    runs: list[tuple[str, float]] = []
-
-    @consumer(backoff=Fixed(5), on_failure=[LocalRetry(1), RetryInPlace(), DeadLetter()])
-    def handler(message: Message) -> None:
-        runs.append((message.body, sandbox.elapsed))
-        bodies = [body for body, _ in runs]
-        if message.body == "long" and bodies.count("long") == 2:
-            sandbox.sleep(60)
-        elif bodies.count(message.body) < 3:
-            raise ValueError
-
-    work(sandbox, handler, "bad", "long", batch_size=2, **LONG)
-    sandbox.run()
-    _, second, third = (at for body, at in runs if body == "bad")
-    assert third - second == pytest.approx(5, abs=2)
 
 
 def test_extend_skips_messages_that_were_dead_lettered_before_the_batch_ran(

@@ -98,6 +98,7 @@ def test_a_message_does_not_start_if_the_messages_before_it_need_the_time_as_ear
 def test_without_a_deadline_there_is_always_time() -> None:  # SPEC I2
     endless = Deadline(math.inf, math.inf)
     assert endless.check_at == endless.interrupt_at == math.inf
+    assert endless.due(5) == math.inf
     assert endless.may_start(1e9, waiting=1_000)
 
 

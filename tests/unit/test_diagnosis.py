@@ -276,6 +276,7 @@ def test_a_huge_text_is_read_once_and_cut_early_and_of_nested_groups_only_a_few_
     found = diagnosis_of(either, HugeTextError)
     assert (HugeTextError.reads, len(found.message)) == (1, diagnosis.MAX_MESSAGE_CHARACTERS)
     assert len(found.logged_line.encode()) <= 1_024
+    assert len(found.logged_traceback.rpartition("HugeTextError: ")[2]) == 2_048
     group: Exception = ValueError("leaf")
     for _ in range(6):
         group = ExceptionGroup("many", [group] * 20)

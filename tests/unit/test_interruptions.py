@@ -21,7 +21,7 @@ from tarry import Message, consumer
 from tarry.message.invocation import Invocation
 from tarry.run.jobs import Job
 from tarry.run.tasks import TaskExecutor
-from tarry.support.hooks import HookInterrupted, Running, WorkerPool
+from tarry.support.hooks import HookInterrupted, HookTimeout, HookWorkers, Running, WorkerPool, _in_thread
 from tarry.world import RealThreads, World
 from tests.records import Context, record
 from tests.wire import TestClock, Wire
@@ -261,6 +261,14 @@ def test_code_is_interrupted_once_its_time_is_over_and_only_while_it_runs() -> N
     before, result, after = running.fire(None), running.run(hook), running.fire(None)
     assert (before, result, after) == (0.05, "result", 0.05)
     assert isinstance(running.interrupted, HookInterrupted)
+
+
+def test_at_most_twenty_hooks_run_in_threads_at_once() -> None:  # SPEC I7
+    here = World()
+    for running in (19, 20):
+        here.keep(HookWorkers).running = {object() for _ in range(running)}
+        with contextlib.nullcontext() if running < 20 else pytest.raises(HookTimeout, match="20 hooks still run"):
+            assert _in_thread("redact", here, LONG, lambda: "result") == "result"
 
 
 def test_idle_threads_end_with_their_world_so_that_the_tests_of_a_user_do_not_collect_them() -> None:

@@ -104,6 +104,8 @@ def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str,
         dead_letter_queue(delivery, None, QueueFacts(dead_letter=queue_arn(arn(dead_letter))))
     assert str(caught.value) == text
     assert dead_letter_queue(delivery, "other", QueueFacts()) == QueueArn(arn("other"))
+    delivery.envelope = Envelope({"id": "m1", "origin": arn("old"), "failure": {}, "hops": 1}, NOW)  # a deferred copy
+    assert dead_letter_queue(delivery, "old", QueueFacts()) == QueueArn(arn("old"))
 
 
 @pytest.mark.parametrize(("began_with", "left", "messages"), [(30, 1.5, 500), (30, 0.5, 0), (2, 0.3, 100)])
@@ -189,13 +191,6 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 # the attempt store
 
 
-def test_the_crashes_of_a_first_delivery_are_unknown_without_a_store_and_none_with_one() -> None:  # SPEC O2
-    delivery = delivery_of_age()
-    assert delivery.crashes is None
-    delivery.invocation.attempt_store = MemoryAttempts()
-    assert delivery.crashes == 0
-
-
 @pytest.mark.parametrize(("time_left", "seconds"), [(-1, 0), (8, 2), (20, 5), (28, 5)])
 def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_seconds(
     time_left: float, seconds: float
@@ -204,6 +199,10 @@ def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_secon
 
 
 def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay() -> None:
+    delivery = delivery_of_age()
+    assert delivery.crashes is None
+    delivery.invocation.attempt_store = MemoryAttempts()
+    assert delivery.crashes == 0  # a first delivery has none that is known
     delivery = delivery_of_age(receives=2)
     crash = Failure(delivery.message, ProcessCrashed("no"), "error", failed_at=NOW)
     change = start_of(delivery, crash, DeadLetter(), delivery.invocation.log)
@@ -243,6 +242,15 @@ def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages
     assert tracking.start(delivery, change_of(delivery, "start", NOW), {"m1"})
     assert asked == [seconds]
     assert _what_to_do(OSError("x" * 600)) == f"failed ({'x' * 500})."
+
+
+@pytest.mark.parametrize(("takes", "waited"), [(0.75, 0), (1.0, 1.0)])
+def test_writing_in_the_background_keeps_no_handler_waiting_unless_no_answer_comes(takes: float, waited: float) -> None:
+    clock = TestClock(NOW)  # SPEC O4
+    invocation = invocation_in(World(clock))
+    tracking = Tracking(SimpleNamespace(write=lambda _: clock.sleep(takes)), invocation, invocation.log)
+    tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)}, in_background=True)
+    assert tracking._waited == waited
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
