@@ -342,25 +342,6 @@ def test_a_verdict_in_a_batch_handler_is_carried_out_at_once_unless_time_is_shor
     assert (seen, wire.visibilities()) == ([requests], {"handle-m0": 60})
 
 
-@pytest.mark.parametrize(("timeout", "waits"), [(100, 1), (10, 0.5)])
-def test_the_first_failure_delays_the_next_message_by_a_second_at_most_while_its_queue_is_looked_up(
-    timeout: int, waits: float, sandbox: Sandbox
-) -> None:  # SPEC I2
-    """In a short invocation, by a twentieth of the time left."""
-    at: list[float] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        at.append(sandbox.elapsed)
-        if message.body == "fails":
-            raise ValueError("no")
-
-    work(sandbox, handler, "fails", "next", timeout=timeout, visibility_timeout=600)
-    sandbox.faults.add("hang", operation="GetQueueAttributes", times=1)
-    sandbox.run()
-    assert at[1] - at[0] == pytest.approx(waits, abs=0.1)
-
-
 def visibility_requests(sandbox: Sandbox) -> list[float]:
     """Return when visibility timeouts were requested."""
     requests = [event for event in sandbox.history.events if event.what == "request"]
@@ -378,20 +359,6 @@ def long_or_failing(sandbox: Sandbox, seconds: float = LONG, **settings: Any) ->
             raise LookupError("no customer 7")
 
     return handler
-
-
-def test_delays_that_end_after_the_invocation_are_requested_at_its_end_in_batches_of_ten(sandbox: Sandbox) -> None:
-    """SPEC C11, G1."""
-
-    @consumer(backoff=Fixed(1_000))
-    def handler(message: Message) -> None:
-        if message.receive_count == 1:
-            sandbox.sleep(2)
-            raise ValueError
-
-    work(sandbox, handler, *["{}"] * 10, batch_size=10, **IN_SLICES)
-    sandbox.run(for_=60)
-    assert len(visibility_requests(sandbox)) == 1
 
 
 def test_in_a_cold_process_a_delay_is_set_before_a_redelivered_message_runs_long(sandbox: Sandbox) -> None:  # SPEC C11

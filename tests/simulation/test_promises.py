@@ -247,22 +247,6 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_that_failed(sandb
     assert runs.count("fails") == 2
 
 
-def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter_cannot_be_sent(
-    sandbox: Sandbox,
-) -> None:
-    @consumer(ack="eager")
-    def handler(message: Message) -> None:
-        if message.body == "slow":
-            return sandbox.sleep(5)
-        later([message])
-        message.reject("it is not wanted")
-
-    sandbox.faults.add("denied", operation=SEND)
-    rejected, _ = work(sandbox, handler, "rejected", "slow")
-    assert sandbox.run().state(rejected) == "DEAD_LETTERED"
-    assert failure_of_the_dead_letter(sandbox).message == "it is not wanted"
-
-
 def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandbox: Sandbox) -> None:
     runs: list[str] = []
 
