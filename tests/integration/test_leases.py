@@ -642,6 +642,8 @@ def test_an_async_handler_does_not_wait_for_the_deletes() -> None:  # SPEC G3
     reported, wire = settle(eager(handle), batch_of(30))
     assert reported == []
     assert all(len(request) <= 10 for request in deleted(wire))
+    in_threads = settle(eager(concurrency=2), batch_of(30))[1]
+    assert [len(request) for request in deleted(in_threads)] == [10] * 3
 
 
 @pytest.mark.parametrize(

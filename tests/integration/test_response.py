@@ -698,13 +698,14 @@ def test_a_verdict_on_a_message_of_an_earlier_invocation_is_ignored(verdict: str
 
 
 def test_a_consumer_can_be_called_in_an_event_loop_and_by_the_handler_of_another_consumer() -> None:
-    """SPEC A4, A5, A6. An exit ends the batch and not the loop."""
-    inner_runs: list[str] = []
+    """SPEC A4, A5, A6. An exit ends the batch and not the loop; one that is made beside it is closed."""
+    inner_runs, loops = list[str](), list[asyncio.AbstractEventLoop]()
 
     @consumer
     async def inner(message: Message) -> None:
         await asyncio.sleep(0)
         inner_runs.append(message.id)
+        loops.append(asyncio.get_running_loop())
 
     @consumer
     async def outer(message: Message) -> None:
@@ -718,6 +719,7 @@ def test_a_consumer_can_be_called_in_an_event_loop_and_by_the_handler_of_another
         assert asyncio.run(main()) == [["m1"], ["m1", "m2"], [], []]
         assert outer(batch_of(1), Context()) == DONE
     assert inner_runs == ["of-m0", "of-m1", "of-m2", "of-m0"]
+    assert all(loop.is_closed() for loop in loops)
 
 
 def test_a_task_that_outlives_its_invocation_cannot_end_the_next() -> None:  # SPEC A6

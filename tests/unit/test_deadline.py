@@ -1,16 +1,19 @@
 """The deadline: how long messages of an invocation may still be started."""
 
 import math
+from typing import Any
 
 import pytest
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from tarry import consumer
+from tarry import Message, Outcome, consumer
 from tarry.message.invocation import Invocation
+from tarry.message.message import delivery_of
 from tarry.run.deadline import Deadline, reserve
 from tarry.run.idempotency import Claims
 from tarry.run.idempotency_layer import Idempotency
 from tarry.world import World
-from tests.records import Context
+from tests.records import Context, record
 from tests.tables import SlowTable
 from tests.wire import TestClock
 
@@ -139,6 +142,12 @@ def test_what_is_kept_for_failed_messages_and_claims_is_kept_from_hooks_and_hand
     assert not thirty_seconds.may_start(1_005.1)
 
 
+def claims_in(clock: TestClock, table: SlowTable, timeout: float | None = None) -> Claims:
+    """Return the claims of an invocation of 30 seconds."""
+    invocation = Invocation(World(clock), Context(30), lambda _: None, log := consumer(print).log)
+    return Claims(Idempotency(table), invocation, log, Deadline(clock.monotonic() + 30, 30, timeout=timeout))
+
+
 @pytest.mark.parametrize(
     ("timeout", "last", "messages", "kept"),
     [
@@ -154,15 +163,26 @@ def test_what_is_kept_for_failed_messages_and_claims_is_kept_from_hooks_and_hand
 def test_a_batch_handler_has_half_of_the_time_its_timeout_or_as_long_as_it_took_last(
     timeout: float | None, last: float | None, messages: int, kept: float
 ) -> None:  # SPEC K4
-    clock = TestClock()
-    invocation = Invocation(World(clock), Context(30), lambda _: None, consumer(print).log)
-    began, layer = clock.monotonic(), Idempotency(SlowTable())
-    claims = Claims(layer, invocation, consumer(print).log, Deadline(began + 30, 30, timeout=timeout))
+    claims = claims_in(TestClock(), SlowTable(), timeout)
     if last is not None:
         claims.ran(last, 10)
     claims.begin_batch(in_order=False)
     assert claims._batch_seconds is not None
     assert claims._batch_seconds(messages) == kept
+
+
+@pytest.mark.parametrize(("after", "ends"), [(29, 1), (29.25, 0)])
+def test_a_claim_is_ended_while_a_quarter_of_the_margin_is_left(after: float, ends: int) -> None:  # SPEC K4
+    claims = claims_in(clock := TestClock(), table := SlowTable())
+    own, elsewhere = (Message[Any](record(message_id=each), each, claims._invocation) for each in ("m1", "m2"))
+    key = claims._idempotency.key_of(delivery_of(elsewhere))
+    table.items[key] = DataRecord(key, "INPROGRESS", in_progress_expiry_timestamp=10**14)
+    assert [claims.claim(each) for each in (own, elsewhere)] == [True, False]
+    claim: Any = delivery_of(own).claim
+    assert claims._open == {claim.key}  # of the other one, no record is to be ended
+    clock.sleep(after)
+    claim.end(Outcome.ack())
+    assert (table.requests["put"], table.requests["update"]) == (2, ends)
 
 
 @pytest.mark.parametrize(
