@@ -668,14 +668,6 @@ def test_messages_that_cannot_be_deleted_are_left_to_lambda(
         assert (field(line, "event"), text in field(line, "text")) == (event, True)
 
 
-def test_a_message_that_cannot_be_deleted_is_left_to_lambda_and_not_reported_as_failed(caplog: Caplog) -> None:
-    wire = orders()  # SPEC G3
-    wire.refuses[DELETE] = lambda _, entry: ("InternalError", "no") if entry["Id"] == "4" else None
-    assert settle(eager(), batch_of(10), wire)[0] == []
-    [line] = lines(caplog)
-    assert (field(line, "event"), field(line, "message_id")) == ("delete_failed", "m4")
-
-
 def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # SPEC A2, G3
     waits: list[object] = []
 

@@ -190,12 +190,14 @@ def test_no_copy_of_a_fatal_or_rejected_message_is_sent_but_one_of_a_failure_in_
     settle(consumer(on_failure=steps[:1])(lambda message: message.reject("no")), wire=wire)
     assert targets(wire) == ["orders-dlq", "orders-dlq"]
 
-    @batch_consumer(on_failure=steps)
+    tries: list[Any] = []
+
+    @batch_consumer(on_failure=[lambda failure, next_step: tries.append(failure.tries) or next_step(failure), *steps])
     def handler(batch: Batch) -> None:
         batch[1].fail(ValueError("this one"))
 
     reported, wire = settle(handler, batch_of(3))
-    assert (reported, [entry["MessageBody"] for entry in wire.sent_entries()]) == ([], ["1"])
+    assert (reported, [entry["MessageBody"] for entry in wire.sent_entries()], tries) == ([], ["1"], [1])
 
 
 ON_FIFO = [record("{}", name, "orders.fifo", group="a") for name in ("m1", "m2")]

@@ -131,21 +131,6 @@ def test_a_long_deferral_whose_visibility_cannot_be_changed_makes_no_hot_loop(sa
     assert sum(event.what == "received" for event in report.events) < 12 * HOUR / 60 / 2
 
 
-def test_a_message_is_done_as_soon_as_its_copy_is_confirmed(sandbox: Sandbox) -> None:
-    """The answer comes while the delete still waits for its own: the message is not reported as failed."""
-
-    @consumer(max_attempts=1)
-    async def handler(message: Message) -> None:
-        raise ValueError
-
-    sandbox.faults.add("late", operation="DeleteMessageBatch", seconds=4, times=None)
-    work(sandbox, handler, "1", "2", queue="orders.fifo", groups="12", visibility_timeout=30, timeout=3, batch_size=2)
-    sandbox.run()
-    answers = [event.fields["failed"] for event in sandbox.history.events if event.what == "answered"]
-    assert answers[0] == []
-    assert len(sandbox.messages("orders-dlq.fifo")) == 2
-
-
 # A delay counts from the failure (SPEC C11)
 
 
@@ -346,24 +331,6 @@ def test_the_hooks_of_an_async_consumer_run_on_its_event_loop(sandbox: Sandbox) 
 
 
 # Records, log lines and the history
-
-
-def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
-    """Planning needs the size limit of the source queue; tarry looks it up before it calls a hook."""
-    seen: list[str] = []
-
-    def redact(record: dict[str, Any]) -> dict[str, Any]:
-        seen.append(record["id"])
-        return record
-
-    @consumer(on_failure=[RetryInPlace(), DeadLetter(redact=redact)])
-    def handler(message: Message) -> None:
-        if message.attempt == 1:
-            message.retry(43_200)  # longer than the visibility timeout can still be: a copy waits instead
-
-    work(sandbox, handler, *map(str, range(3)))
-    sandbox.run()
-    assert len(seen) == len(set(seen)) == 3
 
 
 def test_a_step_that_makes_a_new_failure_loses_no_log_line_of_the_steps_after_it(

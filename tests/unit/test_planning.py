@@ -128,13 +128,17 @@ def test_planning_uses_no_clock_log_or_client_and_changes_no_message(
 
 def test_a_plan_names_the_queue_whose_facts_it_needs_and_calls_no_step_or_hook_twice() -> None:
     calls: list[str] = []
-    resends: Any = lambda *_: calls.append("step") or Outcome.resend("slow", 60)  # noqa: E731
-    enriches: Any = DeadLetter(enrich=lambda _: calls.append("hook") or {})  # type: ignore[func-returns-value]
-    for step, queue in ((resends, SLOW), (enriches, DEAD)):
-        plans = planned(delivery_with_unusable_world(), ValueError("no"), FailureSteps([step]), None)
+    note: Any = calls.append
+    resends: Any = lambda *_: note("step") or Outcome.resend("slow", 60)  # noqa: E731
+    enriches = DeadLetter(enrich=lambda _: note("enrich") or {})
+    waits: Any = lambda *_: Outcome.retry(43_200)  # noqa: E731
+    redacts = DeadLetter(redact=lambda record: note("redact") or record)
+    delivery = delivery_with_unusable_world()
+    for steps, queue in (([resends], SLOW), ([enriches], DEAD), ([waits, redacts], delivery.source)):
+        plans = planned(delivery, ValueError("no"), FailureSteps(steps), None)
         assert [plan.needs for plan in plans] == [queue, None]
         assert plans[-1].copy.target == queue
-    assert calls == ["step", "hook"]
+    assert calls == ["step", "enrich", "redact"]
 
 
 def test_the_plan_after_a_refusal_depends_on_the_refusal() -> None:
