@@ -46,7 +46,7 @@ class Job:
     """One run of the handler."""
 
     # Defaults of the class, and no __slots__: most runs set few of these.
-    started_at = 0.0
+    started_at: float  # set by `Jobs.start`
     ended_at: float | None = None  # when the handler ended, in epoch seconds; None if just now
     has_ended = False
     raised: BaseException | None = None

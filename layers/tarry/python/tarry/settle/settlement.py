@@ -53,14 +53,12 @@ class EarlyWaits:
 
     def add(self, delivery: Delivery) -> None:
         with self._lock:
-            is_first, starts = not self._waiting, not self._has_thread
             self._waiting.append(delivery)
-            if starts:
+            if starts := not self._has_thread:
                 make = self._invocation.world.threads.event
                 self._some, self._over, self._idle = make(), make(), make()
                 self._has_thread = True
-        if is_first:
-            self._some.set()
+        self._some.set()
         if starts:
             try:
                 self._invocation.world.threads.start_unless(self._over, EARLY_SECONDS, self._work)
