@@ -213,22 +213,6 @@ def test_a_hostile_backoff_affects_only_its_own_message(does: Any) -> None:  # S
     assert (run.reported, run.waits["m2"]) == (["m1", "m2"], 60)
 
 
-class BackoffWithoutBounds(Fixed):
-    """A backoff whose longest delay, which an unhandled message waits for, cannot be read."""
-
-    __slots__ = ()
-    bounds = raises_touched
-
-    def delay(self, attempt: int, rng: Any = None) -> float:
-        return 60
-
-
-def test_an_unhandled_message_waits_15_minutes_if_the_backoff_has_no_longest_delay() -> None:  # SPEC E4, A2
-    steps = [hostile_step(raises_touched), RetryInPlace()]
-    run = HostileRun(four("one by one", backoff=BackoffWithoutBounds(60), on_failure=steps))
-    assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 900, "m2": 60})
-
-
 @failing
 @pytest.mark.parametrize("way", [*SINGLE, "batch"])
 def test_a_hostile_retry_when_is_ignored_and_logged(way: str, does: Any, caplog: Caplog) -> None:  # SPEC D3

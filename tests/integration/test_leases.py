@@ -464,7 +464,7 @@ def test_without_the_visibility_timeout_extend_asks_for_the_time_left(caplog: Ca
 
 def test_on_fifo_extend_includes_the_later_messages_of_the_group() -> None:  # SPEC I6, H1
     _, reported, wire = run(
-        *map(entry, ("a1", "b1", "a2", "a3")),
+        *map(entry, ("a1", "a2", "b1", "a3")),
         wire=orders(visibility_timeout=60),
         handle=lambda message: message.id == "a1" and message.extend(300),
         remaining=900,

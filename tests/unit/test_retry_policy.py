@@ -273,6 +273,7 @@ class BackoffWithoutRandomSource:
 
 
 BOUNDED = Returning(5, bounds=lambda attempt: (0, attempt**2 + 1_000))
+WITHOUT_BOUNDS: Any = type("WithoutBounds", (Fixed,), {"delay": lambda *_: 1_000, "bounds": None})(1)
 
 
 def test_any_object_with_a_method_delay_is_a_backoff_and_called_once_for_each_attempt_but_the_last() -> None:
@@ -340,6 +341,7 @@ def test_the_refusal_of_a_backoff_names_the_setting_the_object_and_the_attempt(m
         (RetryPolicy(backoff=Fixed(2000, "full")), 2000),
         (RetryPolicy(10, Returning(30_000)), 30_000),
         (RetryPolicy(10, BOUNDED), 1_081),
+        (RetryPolicy(10, WITHOUT_BOUNDS), 1_000),
     ],
     ids=repr,
 )

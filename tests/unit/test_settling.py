@@ -1,5 +1,6 @@
 """Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -191,11 +192,25 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 # the attempt store
 
 
+def in_this_thread() -> Invocation:
+    """Return an invocation that makes requests to a store in this thread: no busy machine makes them late."""
+
+    def start(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads: Any = SimpleNamespace(event=threading.Event, start=start)
+    return invocation_in(World(TestClock(NOW), threads=threads))
+
+
 @pytest.mark.parametrize(("time_left", "seconds"), [(-1, 0), (8, 2), (20, 5), (28, 5)])
-def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_seconds(
-    time_left: float, seconds: float
+def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_seconds_or_four_to_load_it(
+    time_left: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert patience(SimpleNamespace(time_left=lambda: time_left)) == seconds
+    invocation, waits = invocation_in(World(TestClock(NOW)), time_left), list[float]()
+    monkeypatch.setattr("tarry.settle.attempts.answers_of", lambda _, of, most: waits.append(most(of)))
+    Tracking(SimpleNamespace(_is_loaded=False), invocation, invocation.log)._load()
+    assert waits == [min(4, seconds)]
 
 
 def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay() -> None:
@@ -212,20 +227,16 @@ def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay(
 @pytest.mark.parametrize(
     ("outcome", "is_of_crash", "kind"),
     [
-        (Outcome.retry(60), False, "run"),
-        (Outcome.unhandled(), False, "run"),
-        (Outcome.retry(60), True, "seen"),
-        (Outcome.defer(60), False, "seen"),
-        (Outcome.wait(60), False, "seen"),
-        (Outcome.release(), False, "seen"),
-        (None, False, None),
+        *((outcome, False, "run") for outcome in (Outcome.retry(60), Outcome.unhandled())),
+        *((outcome, False, "seen") for outcome in (Outcome.defer(60), Outcome.wait(60), Outcome.release())),
+        *((Outcome.retry(60), True, "seen"), (None, False, None)),
     ],
     ids=repr,
 )
 def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
     outcome: Outcome | None, is_of_crash: bool, kind: str | None
 ) -> None:
-    written, invocation = list[AttemptChange](), invocation_in(World())
+    written, invocation = list[AttemptChange](), in_this_thread()
     delivery = invocation.delivery("m1", record())
     delivery.outcome, delivery.is_of_crash = outcome, is_of_crash
     Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log).finish({"m1"})
@@ -246,16 +257,16 @@ def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages
 
 @pytest.mark.parametrize(("takes", "waited"), [(0.75, 0), (1.0, 1.0)])
 def test_writing_in_the_background_keeps_no_handler_waiting_unless_no_answer_comes(takes: float, waited: float) -> None:
-    clock = TestClock(NOW)  # SPEC O4
-    invocation = invocation_in(World(clock))
-    tracking = Tracking(SimpleNamespace(write=lambda _: clock.sleep(takes)), invocation, invocation.log)
+    invocation = in_this_thread()  # SPEC O4
+    store = SimpleNamespace(write=lambda _: invocation.world.clock.sleep(takes))
+    tracking = Tracking(store, invocation, invocation.log)
     tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)}, in_background=True)
     assert tracking._waited == waited
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
 def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_asked: bool) -> None:  # SPEC O4
-    written, invocation = list[AttemptChange](), invocation_in(World(TestClock(NOW)))
+    written, invocation = list[AttemptChange](), in_this_thread()
     tracking = Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log)
     tracking._waited = waited
     tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)})
