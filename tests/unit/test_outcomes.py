@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tarry
-from tarry import BatchError, Defer, Discard, Failure, Outcome, Reject, Retry, State
+from tarry import BatchError, Defer, Discard, Failure, LocalRetry, Outcome, Reject, Retry, State
 from tarry.message.diagnosis import diagnose
 from tarry.message.outcomes import until_of
 from tarry.testing import message
@@ -96,6 +96,7 @@ def test_a_failure_that_is_made_by_hand_to_test_a_step_is_diagnosed() -> None:  
     failure = Failure(message(attempt=3), ValueError("no stock"), "error")
     assert failure.diagnosis is not None
     assert (failure.diagnosis.type, failure.diagnosis.message, failure.attempt) == ("ValueError", "no stock", 3)
+    assert LocalRetry(1, 5).handle(failure, lambda _: Outcome.ack()).delay == 5
     assert Failure(message(), None, "retry").diagnosis is None
     given = diagnose(KeyError("sku"))
     assert Failure(message(), ValueError("no stock"), "error", diagnosis=given).diagnosis is given
