@@ -43,12 +43,6 @@ def _all(entity: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _world() -> Iterator[None]:
-    with orders():
-        yield
-
-
-@pytest.fixture(autouse=True)
 def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
     """Switch X-Ray on as in an invocation of Lambda that is sampled."""
     monkeypatch.setenv("_X_AMZN_TRACE_ID", SAMPLED)
@@ -58,7 +52,8 @@ def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
     threshold = xray_recorder.streaming_threshold
     xray_recorder.streaming_threshold = 0
     global_sdk_config.set_sdk_enabled(True)
-    yield emitter
+    with orders():
+        yield emitter
     global_sdk_config.set_sdk_enabled(False)
     xray_recorder.streaming_threshold = threshold
 

@@ -246,6 +246,8 @@ def test_the_traceback_is_cut_before_the_message_which_is_cut_at_its_end() -> No
     failure = fitted(long_record("begin" + "m" * 9_000, "", history=[]), 1_000)["failure"]
     assert failure["message"].startswith("begin")
     assert len(failure["message"]) > 300
+    wide = fitted(long_record("no", WIDE, history=[]), 2_000)["failure"]["traceback"]
+    assert (wide.startswith(f"{FRAME}éé"), wide[-3:]) == (True, "...")
     short = "Traceback (most recent call last):\n" + FRAME
     assert fitted(long_record("m" * 50_000, short), 2_000)["failure"]["traceback"] == short
 
