@@ -446,13 +446,16 @@ def unknown_limit(limit: int, *, whole_call: bool = False) -> Wire:
     return wire
 
 
-def test_an_unknown_size_limit_is_assumed_to_be_1_mib_and_a_body_beyond_it_waits() -> None:  # SPEC F1, F4, F5
+def test_an_unknown_size_limit_is_assumed_to_be_1_mib_and_a_body_beyond_it_waits(
+    caplog: Caplog,
+) -> None:  # SPEC F1, F4, F5
     wire = unknown_limit(MIB)
     assert invoke(wire, record("x" * 500_000)) == []
     assert len(wire.sent_entries()) == 1
     wire = unknown_limit(50)
     assert invoke(wire, record("x" * 90)) == ["m1"]
     assert (wire.sent("DeleteMessageBatch"), wire.visibilities()) == ([], {"handle-m1": 900})
+    assert "must be shorter than 50 bytes" in field(line_of(caplog, "unhandled"), "not_sent")
 
 
 @pytest.mark.parametrize("whole_call", [False, True], ids=["entry refused", "call refused"])
