@@ -316,5 +316,6 @@ def test_no_request_is_begun_whose_answer_could_not_be_awaited(monkeypatch: pyte
     monkeypatch.setattr(World, "is_loaded", True)
     requests, waits = hanging_requests(0.204)
     [result] = requests.all([lambda: None])
-    assert (type(result), str(result)) == (OutOfTime, "no time left for a request")
-    assert waits == []
+    assert (type(result), str(result), waits) == (OutOfTime, "no time left for a request", [])
+    with pytest.raises(OutOfTime):
+        requests.call("list_queues")
