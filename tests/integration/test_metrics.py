@@ -105,11 +105,12 @@ def test_a_clean_batch_writes_100_values_in_a_line(way: str, capsys: Capsys) -> 
 
 def test_a_batch_handler_has_one_run_and_a_local_retry_has_two(capsys: Capsys) -> None:
     @batch_consumer
-    def in_batches(batch: Batch) -> None: ...
+    async def in_batches(batch: Batch) -> None:
+        wire.clock.now += 2
 
-    in_batches(batch_of(5), Context())
+    settle(in_batches, batch_of(5), wire := orders())
     settle(consumer(on_failure=[LocalRetry(1, 0)])(fails))
-    assert [len(line["HandlerTime"]) for line in written(capsys)] == [1, 2]
+    assert [line["HandlerTime"] for line in written(capsys)] == [[2_000], [0, 0]]
 
 
 def test_settlement_errors_and_messages_that_did_not_run(capsys: Capsys) -> None:  # SPEC L3

@@ -198,8 +198,7 @@ def in_this_thread() -> Invocation:
     def start(_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    threads: Any = SimpleNamespace(event=threading.Event, start=start)
-    return invocation_in(World(TestClock(NOW), threads=threads))
+    return invocation_in(World(TestClock(NOW), threads=SimpleNamespace(event=threading.Event, start=start)))
 
 
 @pytest.mark.parametrize(("time_left", "seconds"), [(-1, 0), (8, 2), (20, 5), (28, 5)])
