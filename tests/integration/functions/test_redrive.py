@@ -132,7 +132,7 @@ def test_what_cannot_be_archived_is_not_removed_and_the_function_fails(redrive: 
 
 def test_it_ends_before_its_time_does_and_a_second_run_continues(redrive: Redrive) -> None:
     redrive.put(30)
-    answer = redrive.run(action="retry", rate=1, remaining=41)
+    answer = redrive.run(action="retry", rate=1, remaining=48)
     assert (answer["is_cut_short"], answer["outcomes"]["retried"]) == (True, 20)
     assert redrive.depths() == (20, 10, 0)
     assert redrive.run(action="retry", rate=1000)["outcomes"] == {"retried": 10}

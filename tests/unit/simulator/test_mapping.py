@@ -444,7 +444,7 @@ def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_r
 
 def test_a_mapping_runs_in_real_time_too() -> None:
     async def in_real_time() -> MappingRig:
-        rig = MappingRig(scheduler=AsyncioScheduler(), window_seconds=0.05)
+        rig = MappingRig(scheduler=AsyncioScheduler(), batch_size=2, window_seconds=30)
         rig.takes_seconds = 0.01
         rig.send("a")
         rig.send("b", at=0.02)
