@@ -31,6 +31,7 @@ LOG = ROOT / "build" / "deploy-check.log"
 
 BUILD, DEPLOY, SAMPLES = "Build for this machine: sam build", "Deploy the stack: sam deploy", "Send samples"
 CHECKED = "Check the deployed stack: tarry check --stack"
+PARAMETERS = {"AllowPrivateAddresses": "true", "OutageGuard": "true"}
 LOADED = "Deploy changed code under load"
 
 
@@ -113,7 +114,7 @@ def main() -> int:
 
 
 def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Path) -> None:
-    stack, project = Stack(ministack.url, NAME, {"AllowPrivateAddresses": "true"}), folder / "project"
+    stack, project = Stack(ministack.url, NAME, PARAMETERS), folder / "project"
     samples = Samples(stack, ministack.recorder, receiver)
 
     def build() -> str:
@@ -139,6 +140,14 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
         )
         return f"{second.status}: {', '.join(sorted(names))}"
 
+    def look() -> str:
+        name = stack.resources("AWS::Lambda::Function")["GuardFunction"]
+        answer = stack.client("lambda").invoke(FunctionName=name)
+        expect("the error of a look", answer.get("FunctionError"), None)
+        mappings = stack.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+        expect("the mappings that are not enabled", [each for each in mappings if each["State"] != "Enabled"], [])
+        return "it has looked at its consumers, and left them enabled"
+
     def two_versions() -> str:
         versions.build(folder / "versions")
         both = Stack(ministack.url, "versions")
@@ -159,6 +168,7 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
     checks = (samples.check_orders, samples.check_ledger, samples.check_digest, samples.check_webhooks)
     for each in (*checks, samples.check_attempts, samples.check_rights):
         steps.take(f"Check {each.__name__.removeprefix('check_')}", partial(check, each), needs=SAMPLES)
+    steps.take("Look with the outage guard", look, needs=SAMPLES)
     steps.take("Check TLS", lambda: samples.check_tls(ministack.url_without_tls), needs=DEPLOY)
     steps.take(LOADED, lambda: update.check(stack, ministack.recorder, project), needs=DEPLOY)
     steps.take("Retry a dead letter: tarry failed retry", lambda: update.check_retried_dead_letter(stack), needs=LOADED)
