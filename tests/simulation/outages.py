@@ -53,7 +53,7 @@ CAPACITY = 20 * 10
 """Messages a second: 20 invocations at once, each with ten calls a second."""
 BEFORE = 10 * MINUTE
 """The time before the outage."""
-TROUBLE = 8 * MINUTE
+TROUBLE = 20 * MINUTE
 """How long SQS and the guard fail after the outage, if they do."""
 QUEUE, DEAD_LETTERS = "orders", "orders-dlq"
 
