@@ -1,6 +1,7 @@
 """The deploy check: `make deploy-check`."""
 
 import argparse
+import json
 import platform
 import shutil
 import sys
@@ -15,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tarry.guard import Clients, Guarded, GuardLimits, guard
+from tarry.observe.metrics import NAMESPACE
 from tests.deploy import update, versions
 from tests.deploy.aws import REGION
 from tests.deploy.checks import check_deletion, check_drift
@@ -146,12 +149,13 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
         return f"{second.status}: {', '.join(sorted(names))}"
 
     def look() -> str:
+        functions = stack.client("lambda")
         name = stack.resources("AWS::Lambda::Function")["GuardFunction"]
-        answer = stack.client("lambda").invoke(FunctionName=name)
-        expect("the error of a look", answer.get("FunctionError"), None)
-        mappings = stack.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-        expect("the mappings that are not enabled", [each for each in mappings if each["State"] != "Enabled"], [])
-        return "it has looked at its consumers, and left them enabled"
+        variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+        guarded = [Guarded(**each) for each in json.loads(variables["GUARDED"])]
+        clients = Clients(functions, stack.client("cloudwatch"), stack.client("sqs"))
+        expect("its acts", [*guard(guarded, variables[NAMESPACE], GuardLimits(), clients)], [])
+        return f"the guard has looked at {', '.join(each.consumer for each in guarded)}, and left them enabled"
 
     def two_versions() -> str:
         versions.build(folder / "versions")
