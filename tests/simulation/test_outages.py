@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.outages import BEFORE, HOUR, MINUTE, UNTOUCHED, Outage, Run, between, judge_quietly
+from tests.simulation.outages import BEFORE, HOUR, MINUTE, UNTOUCHED, Outage, Run, between, judge
 
 
 def test_with_the_guard_an_outage_leaves_no_dead_letters_and_the_mapping_as_it_was() -> None:
@@ -28,4 +28,4 @@ def test_poison_messages_without_an_outage_suspend_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_guard_that_is_killed_at_its_requests_leaves_the_mapping_as_it_was(seed: int) -> None:
-    assert judge_quietly(seed).text == ""
+    assert judge(seed).text == ""
