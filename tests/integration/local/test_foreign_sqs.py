@@ -161,7 +161,8 @@ def test_an_sqs_that_starts_later_stops_and_comes_back_even_empty_is_waited_for(
 
     site = play(moto, scenario)
     assert site.handled == ["first", "after a stop", "after a loss"]
-    assert site.delivery_ids("received") == site.delivery_ids("deleted")
+    # On a busy machine, the last message may be sent twice, and received once more at the end.
+    assert {*site.delivery_ids("deleted")} <= {*site.delivery_ids("received")}
     assert site.notes[:5] == [waiting, back, created, waiting, back]
     found = attributes(moto, "orders")
     assert found["VisibilityTimeout"] == "60"
