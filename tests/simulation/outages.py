@@ -80,7 +80,7 @@ class Outage:
     ends: float
     """When it is over for good."""
     poison: int = 0
-    """One in so many messages always fails; 0 for none."""
+    """One message in this number always fails; 0 for none."""
     deployment: float | None = None
     """When a deployment changes the mapping."""
 

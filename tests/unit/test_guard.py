@@ -325,7 +325,7 @@ def test_a_change_by_another_stays_whenever_it_is_made_and_the_guard_takes_only_
         consumer, moments = deepcopy(before), moments + 1
         consumer.change(before.is_enabled if enabled is None else enabled, maximum or before.maximum)
         consumer.play(90)
-        is_enabled = enabled is not False or not before.is_enabled  # to disable what is disabled is no change
+        is_enabled = enabled is not False or not before.is_enabled  # disabling a disabled mapping changes nothing
         assert consumer.has == (is_enabled, maximum or 20, {}), before.tags
     assert moments > 15
 

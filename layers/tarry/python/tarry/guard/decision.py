@@ -1,8 +1,8 @@
 """Whether a consumer is suspended, probed or resumed: decided from its metrics, its mapping, and the guard's own note.
 
 A consumer is suspended when the service that it calls is down: its mapping is disabled, so its messages stay in the
-queue and keep their attempts. A probe enables the mapping with two invocations at once for a minute. If the messages of
-the probe succeed, the consumer is resumed in steps, up to the setting that the mapping had before.
+queue and keep their attempts. A probe enables the mapping with two invocations at once for two minutes. If the messages
+of the probe succeed, the consumer is resumed in steps, up to the setting that the mapping had before.
 
 `decide` makes no request. If a fact is missing, or another has changed the mapping, it decides for what the consumer
 does without a guard: it runs, or is as the other left it.

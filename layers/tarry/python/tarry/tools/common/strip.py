@@ -2,7 +2,7 @@
 
     python3 strip.py DIRECTORY [PART ...]
 
-The parts that are named stay. The builds of the layer and of the redrive function run this file as a script, without
+The parts that are named stay. The builds of the layer and of redrive and guard run this file as a script, without
 tarry. Each statement stays on its line, so that the line numbers in a traceback are those of the repository.
 """
 
