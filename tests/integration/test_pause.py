@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ from tarry.guard.operations import TAG
 from tarry.tools.cli import pause
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.simulator.lambda_mappings import LambdaMappings
+from tarry.tools.template import TemplateMapping
 from tarry.world import World, use
 from tests.served import served
 from tests.wire import TestClock, arn
@@ -131,27 +134,13 @@ class Slow:
     def update_event_source_mapping(self, **parameters: Any) -> Any:
         if self.refusals:
             self.refusals -= 1
-            raise ClientError({"Error": {"Code": "ResourceInUseException", "Message": "busy"}}, "Update")
+            raise aws_error("ResourceInUseException")
         return self._client.update_event_source_mapping(**parameters)
 
     def get_event_source_mapping(self, **parameters: Any) -> Any:
         self.looks += 1
         found = self._client.get_event_source_mapping(**parameters)
         return found if self.looks >= self.needed else {**found, "State": "Disabling"}
-
-
-def test_it_waits_until_the_state_holds_and_says_if_it_does_not(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, clock, real = Slow(shop.aws), TestClock(0.0), AwsAccess.client
-    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=clock))
-    monkeypatch.setattr(AwsAccess, "client", lambda self, service: slow if service == "lambda" else real(self, service))
-    result = run("pause", "other")
-    assert (result.exit_code, result.stdout) == (0, f"orders -> other: {OFF}")
-    assert (slow.looks, clock.now) == (8, 6)  # it is asked at the fifth look, again after two refusals, then it holds
-    slow.looks, slow.needed = 0, 10_000
-    monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)
-    result = run("resume", "other")
-    assert result.exit_code == 1
-    assert "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout
 
 
 SUSPENDED = Note("suspended", 1_800_000_720, 1_800_000_720, 20, Setting(False, 20), Setting(True, 20), is_set=True)
@@ -174,24 +163,24 @@ class Killed(BaseException):
 
 
 class Guarded:
-    """Lambda's client, the mapping of the function `other` after the guard has changed it, and faults of requests."""
+    """A client of Lambda whose one mapping, of the function `other`, the guard has changed; and faults of requests."""
 
-    def __init__(self, shop: Shop, kept: Note | None) -> None:
-        self.aws, self.sqs = shop.aws, shop.sqs
-        [self.mapping] = self.aws.list_event_source_mappings(FunctionName="other")["EventSourceMappings"]
-        self.arn = self.mapping["EventSourceMappingArn"]
+    def __init__(self, kept: Note | None) -> None:
+        settings = TemplateMapping("", arn("orders"), "other")
+        self.mapping: Any = SimpleNamespace(mapping=settings, state="Enabled", maximum_concurrency=None, tags={})
+        self.mapping.change = lambda _, **of: self.set_to(Setting(of["enabled"], of["maximum_concurrency"]))
+        self.aws, self.uuid = LambdaMappings([self.mapping], lambda: 0), settings.uuid
+        self.arn = self.aws.get_event_source_mapping(UUID=self.uuid)["EventSourceMappingArn"]
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fault: tuple[int, BaseException, bool] | None = None
         """The number of a request, its error, and whether it takes effect before."""
         if kept is not None:
-            self.aws.tag_resource(Resource=self.arn, Tags={TAG: kept.text()})
+            self.mapping.tags[TAG] = kept.text()
             self.set_to(kept.setting)
 
     def set_to(self, setting: Setting) -> None:
-        scaling = {} if setting.maximum is None else {"MaximumConcurrency": setting.maximum}
-        self.aws.update_event_source_mapping(
-            UUID=self.mapping["UUID"], Enabled=setting.is_enabled, ScalingConfig=scaling
-        )
+        self.mapping.state = "Enabled" if setting.is_enabled else "Disabled"
+        self.mapping.maximum_concurrency = setting.maximum
 
     def __getattr__(self, name: str) -> Any:
         def request(**parameters: Any) -> Any:
@@ -203,7 +192,10 @@ class Guarded:
                 getattr(self.aws, name)(**parameters)
             raise fault[1]
 
-        return getattr(self.aws, name) if name in ("get_paginator", "meta") else request
+        return request
+
+    def get_paginator(self, name: str) -> Any:
+        return SimpleNamespace(paginate=lambda **asked: [getattr(self.aws, name)(**asked)])
 
     @property
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
@@ -212,14 +204,12 @@ class Guarded:
     @property
     def now(self) -> tuple[str, int | None, dict[str, str]]:
         """The mapping's state, its MaximumConcurrency and its tags."""
-        found = self.aws.get_event_source_mapping(UUID=self.mapping["UUID"])
-        maximum = (found.get("ScalingConfig") or {}).get("MaximumConcurrency")
-        return found["State"], maximum, self.aws.list_tags(Resource=self.arn)["Tags"]
+        return self.mapping.state, self.mapping.maximum_concurrency, self.mapping.tags
 
     def change(self, command: str) -> dict[str, str]:
         """Pause or resume the mapping without the command line; return the result."""
         account: Any = SimpleNamespace(client=lambda _: self)
-        first = pause.Mapping(self.mapping["UUID"], "orders", "other", "?", "", "")
+        first = pause.Mapping(self.uuid, "orders", "other", "?", "", "")
         with use(World(clock=TestClock())):
             [result] = pause.change(
                 account, [first], enabled=command == "resume", progress=lambda _: None, stop=lambda: False
@@ -228,28 +218,49 @@ class Guarded:
 
     def look(self) -> None:
         """Let the guard look, without metrics."""
-        without = SimpleNamespace(
+        metrics = SimpleNamespace(
             get_metric_data=lambda **_: {"ResponseMetadata": {}, "MetricDataResults": []},
             get_metric_statistics=lambda **_: {"Datapoints": []},
         )
-        consumer = tarry.guard.Guarded("other", "orders", self.mapping["UUID"])
+        backlog = {"MessageRetentionPeriod": "345600", "ApproximateNumberOfMessages": "0"}
+        queues = SimpleNamespace(
+            get_queue_url=lambda **_: {"QueueUrl": ""}, get_queue_attributes=lambda **_: {"Attributes": backlog}
+        )
+        consumer = tarry.guard.Guarded("other", "orders", self.uuid)
         with use(World(clock=TestClock(SUSPENDED.at + 60))):
-            [*tarry.guard.guard([consumer], "shop", GuardLimits(), Clients(self.aws, without, self.sqs))]
+            [*tarry.guard.guard([consumer], "shop", GuardLimits(), Clients(self.aws, metrics, queues))]
 
 
 @pytest.fixture
-def guarded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[[Note | None], Guarded]:
-    real = AwsAccess.client
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Note | None], Guarded]:
+    """Return a function that makes the client of Lambda that the commands use."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=TestClock(0.0)))
 
     def make(kept: Note | None) -> Guarded:
-        found = Guarded(shop, kept)
-        monkeypatch.setattr(
-            AwsAccess, "client", lambda self, service: found if service == "lambda" else real(self, service)
-        )
+        found = Guarded(kept)
+        monkeypatch.setattr(AwsAccess, "client", lambda *_: found)
+        monkeypatch.setattr(AwsAccess, "identity", lambda _: "arn:aws:iam::123456789012:user/me")
         return found
 
     return make
+
+
+def test_it_waits_until_the_state_holds_and_says_if_it_does_not(
+    guarded: Callable[[None], Guarded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, clock = Slow(guarded(None)), TestClock(0.0)
+    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=clock))
+    monkeypatch.setattr(AwsAccess, "client", lambda *_: slow)
+    result = run("pause", "other")
+    assert (result.exit_code, result.stdout) == (0, f"orders -> other: {OFF}")
+    assert (slow.looks, clock.now) == (8, 6)  # it is asked at the fifth look, again after two refusals, then it holds
+    slow.looks, slow.needed = 0, 10_000
+    monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)
+    result = run("resume", "other")
+    assert result.exit_code == 1
+    assert "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout
 
 
 def test_resume_gives_a_suspended_mapping_its_former_setting_and_tells_it(
@@ -263,7 +274,7 @@ def test_resume_gives_a_suspended_mapping_its_former_setting_and_tells_it(
         PHASES["probing"], phase="restoring", setting=Setting(True, 20), before=Setting(True, 2), is_set=False
     )
     tagged = [{"Resource": lambda_.arn, "Tags": {TAG: each.text()}} for each in (asked, replace(asked, is_set=True))]
-    former = {"UUID": lambda_.mapping["UUID"], "Enabled": True, "ScalingConfig": {"MaximumConcurrency": 20}}
+    former = {"UUID": lambda_.uuid, "Enabled": True, "ScalingConfig": {"MaximumConcurrency": 20}}
     assert lambda_.changes == [
         ("TagResource", tagged[0]),
         ("UpdateEventSourceMapping", former),
@@ -294,37 +305,32 @@ def test_pause_leaves_a_mapping_to_the_person_also_one_that_the_guard_has_disabl
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("command", ["resume", "pause"])
-@pytest.mark.parametrize("takes_effect", [False, True])
-@pytest.mark.parametrize(
-    "error",
-    [Killed(), aws_error("TooManyRequestsException"), ReadTimeoutError(endpoint_url="https://lambda")],
-    ids=["killed", "throttled", "no answer"],
-)
 def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_asked_for(
-    phase: str, command: str, takes_effect: bool, error: BaseException, shop: Shop
+    phase: str, command: str
 ) -> None:
     """The guard does the rest, once the command has told it what is asked for; before that, nothing has changed."""
-    kept, number = PHASES[phase], 0
+    kept = PHASES[phase]
     wanted = ("Enabled" if command == "resume" else "Disabled", kept.former, dict[str, str]())
-    while True:
-        lambda_ = Guarded(shop, kept)
-        lambda_.fault = number, error, takes_effect
-        with suppress(Killed):
-            result = lambda_.change(command)
-            if number < len(lambda_.requests):
-                assert str(error) in result["error"]
-        if number >= len(lambda_.requests):
-            break
-        if len(lambda_.changes) > (not takes_effect and lambda_.requests[number] in lambda_.changes):
-            for _ in range(3):
-                lambda_.look()
+    errors = [Killed(), aws_error("TooManyRequestsException"), ReadTimeoutError(endpoint_url="https://lambda")]
+    for error, takes_effect in product(errors, [False, True]):
+        for number in count():
+            lambda_ = Guarded(kept)
+            lambda_.fault = number, error, takes_effect
+            with suppress(Killed):
+                result = lambda_.change(command)
+                if number < len(lambda_.requests):
+                    assert str(error) in result["error"]
+            if number >= len(lambda_.requests):
+                break
+            if len(lambda_.changes) > (not takes_effect and lambda_.requests[number] in lambda_.changes):
+                for _ in range(3):
+                    lambda_.look()
+                assert lambda_.now == wanted
+            else:
+                assert lambda_.now[1:] == (kept.setting.maximum, {TAG: kept.text()})
+            assert "error" not in lambda_.change(command)
             assert lambda_.now == wanted
-        else:
-            assert lambda_.now[1:] == (kept.setting.maximum, {TAG: kept.text()})
-        assert "error" not in lambda_.change(command)
-        assert lambda_.now == wanted
-        number += 1
-    assert [each for each, _ in lambda_.changes][-1] == "UntagResource"
+        assert [each for each, _ in lambda_.changes][-1] == "UntagResource"
 
 
 def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callable[[Note], Guarded]) -> None:
@@ -335,7 +341,7 @@ def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callabl
     assert result.stderr.splitlines()[1:] == [
         "lambda:ListTags is denied: if the guard has changed a MaximumConcurrency, it stays as it is."
     ]
-    changes = [("UpdateEventSourceMapping", {"UUID": lambda_.mapping["UUID"], "Enabled": True})]
+    changes = [("UpdateEventSourceMapping", {"UUID": lambda_.uuid, "Enabled": True})]
     assert lambda_.changes == changes
     lambda_.look()
     assert lambda_.now[:2] == ("Enabled", 20)
@@ -343,7 +349,7 @@ def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callabl
 
 def test_a_tag_that_is_not_the_guards_is_named_and_the_mapping_stays(guarded: Callable[[Note | None], Guarded]) -> None:
     lambda_ = guarded(None)
-    lambda_.aws.tag_resource(Resource=lambda_.arn, Tags={TAG: "mine"})
+    lambda_.mapping.tags[TAG] = "mine"
     result = run("pause", "other")
     line = f"'mine' is not a note of the guard; remove the tag {TAG} from {lambda_.arn}"
     assert (result.exit_code, result.stdout) == (1, f"orders -> other: Enabled; failed: {line}\n")
@@ -357,7 +363,7 @@ def test_a_mapping_that_the_guard_suspends_while_it_is_paused_stays_paused(
 
     def suspended(**_: Any) -> None:
         lambda_.set_to(SUSPENDED.setting)
-        lambda_.aws.tag_resource(Resource=lambda_.arn, Tags={TAG: SUSPENDED.text()})
+        lambda_.mapping.tags[TAG] = SUSPENDED.text()
 
     lambda_.__dict__["update_event_source_mapping"] = suspended
     assert run("pause", "other").exit_code == 0
