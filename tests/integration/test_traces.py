@@ -38,9 +38,11 @@ from tarry import (
     consumer,
 )
 from tarry.testing import Sandbox
+from tarry.world import current
 from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
+from tests.sandboxes import work
 from tests.settled import fails, orders, settle
 from tests.tables import SlowTable
 from tests.wire import RunningClock, client_error
@@ -580,25 +582,26 @@ def test_tracing_that_raises_no_exception_but_a_system_exit_changes_nothing_eith
 @pytest.mark.parametrize("way", ["one by one", "tasks", "batch"])
 @pytest.mark.parametrize("does_fail", [True, False])
 def test_an_exporter_that_blocks_is_interrupted_and_changes_no_outcome(
-    way: str, does_fail: bool, monkeypatch: pytest.MonkeyPatch
+    way: str, does_fail: bool, monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
 ) -> None:  # SPEC J6
     """Neither that of a run, nor that of a send, which was applied."""
-    released, returned = threading.Event(), list[str]()
+    returned: list[str] = []
 
     class Blocks(Raises):
         def on_end(self, span: ReadableSpan) -> None:
-            released.wait(60)
+            current().clock.sleep(3_600)
 
-    def work(message: Message) -> None:
-        if does_fail:
+    def handle(message: Message) -> None:
+        if does_fail and message.receive_count == 1:
             raise ValueError
         returned.append(Queue("bills").send("a"))
 
     with_provider(monkeypatch, Blocks())
-    handler = WAYS[way](work, timeout=0.8, backoff=Fixed(60))
-    reported, sqs = settle(handler, batch_of(1), orders(clock=RunningClock()), remaining=4)
-    assert (reported, [*sqs.visibilities()]) == ((["m0"], ["handle-m0"]) if does_fail else ([], []))
-    assert len(sqs.sent("SendMessage")) == len(returned) == (not does_fail)
+    sandbox.queue("bills")
+    [message_id] = work(sandbox, WAYS[way](handle, timeout=5, backoff=Fixed(60)), "a", timeout=30)
+    states = [change.state for change in sandbox.run().story(message_id)]
+    assert states == ["READY", *["IN_FLIGHT", "WAITING_RETRY"] * does_fail, "IN_FLIGHT", "COMMITTED"]
+    assert len(sandbox.messages("bills")) == len(returned) == 1
 
 
 def test_spans_that_are_not_sampled_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
