@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ReadTimeoutError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
@@ -24,11 +24,10 @@ from tarry.guard.operations import TAG
 from tarry.tools.cli import pause
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
-from tarry.tools.simulator.lambda_mappings import LambdaMappings
-from tarry.tools.template import TemplateMapping
 from tarry.world import World, use
+from tests.mappings import LambdaAtOnce
 from tests.served import served
-from tests.wire import TestClock, arn
+from tests.wire import TestClock, arn, client_error
 
 HANDLER = {
     "FunctionName": "stack-handler-x1",
@@ -113,10 +112,6 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     assert of_function["function"] == "handler"
 
 
-def aws_error(code: str) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": code}}, "Request")
-
-
 def throw(error: Exception) -> Any:
     raise error
 
@@ -134,7 +129,7 @@ class Slow:
     def update_event_source_mapping(self, **parameters: Any) -> Any:
         if self.refusals:
             self.refusals -= 1
-            raise aws_error("ResourceInUseException")
+            raise client_error("ResourceInUseException")
         return self._client.update_event_source_mapping(**parameters)
 
     def get_event_source_mapping(self, **parameters: Any) -> Any:
@@ -166,21 +161,16 @@ class Guarded:
     """A client of Lambda whose one mapping, of the function `other`, the guard has changed; and faults of requests."""
 
     def __init__(self, kept: Note | None) -> None:
-        settings = TemplateMapping("", arn("orders"), "other")
-        self.mapping: Any = SimpleNamespace(mapping=settings, state="Enabled", maximum_concurrency=None, tags={})
-        self.mapping.change = lambda _, **of: self.set_to(Setting(of["enabled"], of["maximum_concurrency"]))
-        self.aws, self.uuid = LambdaMappings([self.mapping], lambda: 0), settings.uuid
+        self.aws = LambdaAtOnce("other", ["orders"])
+        [self.mapping] = self.aws.idle
+        self.uuid = self.mapping.mapping.uuid
         self.arn = self.aws.get_event_source_mapping(UUID=self.uuid)["EventSourceMappingArn"]
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fault: tuple[int, BaseException, bool] | None = None
         """The number of a request, its error, and whether it takes effect before."""
         if kept is not None:
             self.mapping.tags[TAG] = kept.text()
-            self.set_to(kept.setting)
-
-    def set_to(self, setting: Setting) -> None:
-        self.mapping.state = "Enabled" if setting.is_enabled else "Disabled"
-        self.mapping.maximum_concurrency = setting.maximum
+            self.mapping.set_to(kept.setting)
 
     def __getattr__(self, name: str) -> Any:
         def request(**parameters: Any) -> Any:
@@ -192,10 +182,7 @@ class Guarded:
                 getattr(self.aws, name)(**parameters)
             raise fault[1]
 
-        return request
-
-    def get_paginator(self, name: str) -> Any:
-        return SimpleNamespace(paginate=lambda **asked: [getattr(self.aws, name)(**asked)])
+        return self.aws.get_paginator if name == "get_paginator" else request
 
     @property
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
@@ -311,7 +298,7 @@ def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_ask
     """The guard does the rest, once the command has told it what is asked for; before that, nothing has changed."""
     kept = PHASES[phase]
     wanted = ("Enabled" if command == "resume" else "Disabled", kept.former, dict[str, str]())
-    errors = [Killed(), aws_error("TooManyRequestsException"), ReadTimeoutError(endpoint_url="https://lambda")]
+    errors = [Killed(), client_error("TooManyRequestsException"), ReadTimeoutError(endpoint_url="https://lambda")]
     for error, takes_effect in product(errors, [False, True]):
         for number in count():
             lambda_ = Guarded(kept)
@@ -335,7 +322,7 @@ def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_ask
 
 def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callable[[Note], Guarded]) -> None:
     lambda_ = guarded(SUSPENDED)
-    lambda_.__dict__["list_tags"] = lambda **_: throw(aws_error("AccessDeniedException"))
+    lambda_.__dict__["list_tags"] = lambda **_: throw(client_error("AccessDeniedException"))
     result = run("resume", "other")
     assert (result.exit_code, result.stdout) == (0, f"orders -> other: {ON}")
     assert result.stderr.splitlines()[1:] == [
@@ -362,7 +349,7 @@ def test_a_mapping_that_the_guard_suspends_while_it_is_paused_stays_paused(
     lambda_ = guarded(None)
 
     def suspended(**_: Any) -> None:
-        lambda_.set_to(SUSPENDED.setting)
+        lambda_.mapping.set_to(SUSPENDED.setting)
         lambda_.mapping.tags[TAG] = SUSPENDED.text()
 
     lambda_.__dict__["update_event_source_mapping"] = suspended
@@ -372,7 +359,7 @@ def test_a_mapping_that_the_guard_suspends_while_it_is_paused_stays_paused(
 
 def test_a_concurrency_that_another_has_set_meanwhile_stays(guarded: Callable[[Note], Guarded]) -> None:
     lambda_ = guarded(SUSPENDED)
-    lambda_.set_to(Setting(False, 50))
+    lambda_.mapping.set_to(Setting(False, 50))
     assert "has ended: enabled with MaximumConcurrency 50" in run("resume", "other").stdout
     assert lambda_.now == ("Enabled", 50, {})
 
