@@ -517,7 +517,7 @@ def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1
 
 # properties
 
-sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=40)
+sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=25)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -553,7 +553,7 @@ def groups(wire: Wire) -> dict[str, list[str]]:
 fates = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 0, 0, 1, 3, 4, -1])), max_size=60)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(fates)
 @example([("a", 0)] * 200)  # one group in tens
 @example([("a", 3 if number == 9 else 0) for number in range(30)])  # those behind a failed one wait until it is sent

@@ -504,7 +504,7 @@ def test_a_verdict_in_progress_in_a_thread_of_a_batch_handler_is_completed_after
     Otherwise, a hundred dead letters would be sent while their originals are reported as failed and not deleted.
     """
     wire = orders(clock=RunningClock())
-    wire.fails["SendMessageBatch"] = lambda _: time.sleep(0.5)
+    wire.fails["SendMessageBatch"] = lambda _: time.sleep(0.2)
     begun = threading.Event()
 
     @batch_consumer(fatal=ValueError)

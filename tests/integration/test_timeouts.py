@@ -360,7 +360,7 @@ def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: Caplog
     """SPEC I3. In real time. All messages are settled first, so none is lost or runs twice."""
     never, over = never_ends()
     with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
-        slow(never, timeout=None)(batch_of(4), Context(remaining=5))
+        slow(never, timeout=None)(batch_of(4), Context(remaining=3))
     over.set()
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]

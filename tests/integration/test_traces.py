@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,13 +38,13 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
-from tests.handlers import WAYS
+from tests.handlers import WAYS, timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.sandboxes import work
 from tests.settled import fails, orders, settle
 from tests.tables import SlowTable
-from tests.wire import RunningClock, client_error
+from tests.wire import client_error
 
 _LOADED = sys.modules.pop("opentelemetry.trace")  # for other tests of this process, it is not loaded
 
@@ -272,27 +271,16 @@ def test_each_try_of_a_local_retry_has_a_span(spans: Spans) -> None:
     assert found == [("again", ERROR), ("ack", UNSET)]
 
 
-@pytest.mark.parametrize("kind", ["main thread", "worker threads", "tasks"])
-def test_a_run_that_exceeds_its_timeout_has_a_span_with_the_timeout(kind: str, spans: Spans) -> None:
-    goes_on = threading.Event()
-
-    def wait(message: Message) -> None:
-        if message.id == "slow":
-            goes_on.wait()
-
-    async def wait_async(message: Message) -> None:
-        if message.id == "slow":
-            await asyncio.Event().wait()
-
-    settings = {"timeout": 0.05, "concurrency": 1 if kind == "main thread" else 3}
-    handler = consumer(**settings)(wait_async if kind == "tasks" else wait)
-    try:
-        assert settle(handler, records("slow", "fast"), orders(clock=RunningClock()))[0] == ["slow"]
-    finally:
-        goes_on.set()
-    assert spans.outcomes() == {"slow": "retry", "fast": "ack"}
-    slow = spans.by_id["slow"]
-    assert (attribute(slow, "error.type"), len(slow.events)) == ("TimeoutError", 1)
+@pytest.mark.parametrize(("way", "concurrency"), [("sync", 1), ("sync", 3), ("async", 3)])
+def test_a_run_that_exceeds_its_timeout_has_a_span_with_the_timeout(
+    way: str, concurrency: int, spans: Spans, sandbox: Sandbox
+) -> None:
+    settings: dict[str, Any] = {"timeout": 5, "concurrency": concurrency, "max_attempts": 1}
+    handler = timed(way, lambda message: 3_600 if message.body == "slow" else 0, **settings)
+    slow, fast = work(sandbox, handler, "slow", "fast", batch_size=2, timeout=30)
+    sandbox.run()
+    assert spans.outcomes() == {slow: "dead_letter", fast: "ack"}
+    assert (attribute(spans.by_id[slow], "error.type"), len(spans.by_id[slow].events)) == ("TimeoutError", 1)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

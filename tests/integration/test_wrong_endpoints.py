@@ -32,6 +32,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes, str]] = {
 }  # fmt: skip
 """Answers to all requests, and how the error calls them."""
 COMMANDS = {"queues": 1, "send orders x": 1, "failed show --queue orders": 2}
+"""The exit codes of commands that make requests. All tell of HTML, one of each other answer."""
 NEED_A_URL = ["send orders x", "failed show --queue orders", "pause --queue orders", "check --queue orders"]
 
 
@@ -72,7 +73,8 @@ def test_what_is_no_sqs_is_named_in_one_error(
     monkeypatch.setattr("tarry.tools.cli.failed.targets.TRIES", 1)
     called = ANSWERS[name][3]
     text = f", but {called}" if called else "Connection was closed before we received a valid response"
-    for command in [*NEED_A_URL, "console -q orders"] if name == "no URL" else COMMANDS:
+    commands = {"no URL": [*NEED_A_URL, "console -q orders"], "html": [*COMMANDS]}
+    for command in commands.get(name, ["queues"]):
         result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
         *_, error = result.stderr.splitlines()
         assert (result.exit_code, result.stdout) == (COMMANDS.get(command, result.exit_code), "")
