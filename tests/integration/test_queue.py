@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
@@ -290,6 +290,12 @@ def test_many_messages_are_sent_in_tens_and_their_ids_are_in_the_order_of_the_me
     assert sorted(bodies(wire), key=int) == numbers(1_005)
 
 
+def test_a_request_is_filled_up_to_1_mib() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(ORDERS).send_batch(["x" * (MIB // 2)] * 5)
+    assert sorted(len(request.entries) for request in wire.requests) == [1, 2, 2]
+
+
 @pytest.mark.parametrize("queue", [ORDERS, LEDGER], ids=["standard", "groups"])
 def test_several_requests_are_sent_concurrently(queue: str) -> None:  # SPEC J1
     barrier = threading.Barrier(3)
@@ -516,31 +522,6 @@ def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1
 
 
 # properties
-
-sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=25)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(sizes)
-@example([])
-@example([500_000] * 5)
-def test_requests_are_within_the_limits_of_sqs_and_as_few_as_possible(lengths: list[int]) -> None:  # SPEC J1
-    with Wire() as wire:
-        assert len(Queue(ORDERS).send_batch("x" * length for length in lengths)) == len(lengths)
-    lengths_by_request = [[len(entry["MessageBody"]) for entry in request.entries] for request in wire.requests]
-    assert sorted(length for request in lengths_by_request for length in request) == sorted(lengths)
-    assert all(1 <= len(request) <= 10 and sum(request) <= MIB for request in lengths_by_request)
-    assert len(lengths_by_request) == requests_needed(lengths)
-
-
-def requests_needed(lengths: list[int]) -> int:
-    """Return the number of requests if each is filled up in order."""
-    requests, count, total = 0, 10, 0
-    for length in lengths:
-        if count == 10 or total + length > MIB:
-            requests, count, total = requests + 1, 0, 0
-        count, total = count + 1, total + length
-    return requests
 
 
 def groups(wire: Wire) -> dict[str, list[str]]:

@@ -370,22 +370,6 @@ def test_a_send_of_one_or_many_is_a_span_whose_context_travels_with_the_message(
 TEN = {f"a{number}": "x" for number in range(10)}
 
 
-@pytest.mark.parametrize(
-    ("attributes", "body"),
-    [(TEN, "body"), ({"traceparent": SENDER}, "body"), ({}, "x" * 1_048_576)],
-    ids=["ten attributes", "a context of the user's own", "the largest body"],
-)
-def test_a_message_without_room_or_with_a_context_of_its_own_is_sent_as_it_is(
-    attributes: dict[str, str], body: str, spans: Spans
-) -> None:
-    with orders() as sqs:
-        Queue("orders").send(body, attributes=attributes)
-    [request] = sqs.sent("SendMessage")
-    expected = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-    assert request.parameters.get("MessageAttributes", {}) == expected
-    assert len(spans.named("send orders")) == 1
-
-
 def test_a_span_of_a_send_has_no_text_of_an_error_and_with_redact_none_of_a_run_has(spans: Spans) -> None:  # SPEC L4
     """The `Queue` does not know the consumer in whose handler, or in whose thread, it sends."""
     refused = client_error("InvalidMessageContents", "card 4111")
