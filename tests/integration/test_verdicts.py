@@ -427,26 +427,6 @@ async def _group(*more: Awaitable[None]) -> None:
             group.create_task(each)  # type: ignore[arg-type]
 
 
-async def _in_the_body() -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_until_cancelled())
-        await _raise(Retry(60))
-
-
-async def _signal_split_off() -> None:
-    try:
-        await _group(_raise(Reject()), _until_cancelled(then=GatewayBusy()))
-    except* Reject:
-        pass
-
-
-async def _error_raised_while_splitting() -> None:
-    try:
-        await _group(_raise(Reject()), _until_cancelled(then=GatewayBusy()))
-    except* GatewayBusy:
-        raise GatewayBusy  # noqa: B904 the implicit context is the point
-
-
 async def _a_task_that_was_cancelled() -> None:
     task = asyncio.create_task(_until_cancelled(then=Reject()))
     await asyncio.sleep(0)
@@ -454,26 +434,11 @@ async def _a_task_that_was_cancelled() -> None:
     await task
 
 
-async def _after_a_time_out() -> None:
-    try:
-        async with asyncio.timeout(0):
-            await asyncio.sleep(60)
-    except TimeoutError as error:
-        raise Retry(60) from error
-
-
 STEPS: dict[str, tuple[Callable[[], Awaitable[object]], str]] = {
     "with a cancelled sibling": (lambda: _group(_raise(Reject()), _until_cancelled()), "dead"),
     "whose clean-up fails": (lambda: _group(_raise(Reject()), _until_cancelled(GatewayBusy())), BY_POLICY),
-    "whose clean-up retries": (lambda: _group(_raise(Reject()), _until_cancelled(Retry(60))), "retried in 60"),
-    "in the body": (_in_the_body, "retried in 60"),
-    "nested": (lambda: _group(_group(_raise(Reject()), _until_cancelled()), _until_cancelled()), "dead"),
-    "nested with an error": (lambda: _group(_group(_raise(Reject())), _until_cancelled(GatewayBusy())), BY_POLICY),
-    "an error raised while splitting": (_error_raised_while_splitting, BY_POLICY),
-    "the signal split off": (_signal_split_off, BY_POLICY),
     "gathered": (lambda: asyncio.gather(_raise(Reject()), _until_cancelled()), "dead"),
     "a task that was cancelled": (_a_task_that_was_cancelled, "dead"),
-    "after a time-out": (_after_a_time_out, "retried in 60"),
 }
 
 
