@@ -31,8 +31,9 @@ from tarry import (
 )
 from tests.handlers import awaiting
 from tests.loglines import Caplog, everything, field, lines
-from tests.records import Context, event, failed, record
-from tests.wire import Queue, Wire, client_error
+from tests.records import Context, event, record
+from tests.settled import orders, settle
+from tests.wire import client_error
 
 WAIT = 77
 SECRET = "4111-1111-1111-1111"
@@ -100,13 +101,12 @@ class PayloadRun:
             ran.extend(each.id for each in ([given] if make is consumer else given))
             return does(given)
 
-        self.wire = Wire(queues={"orders": Queue("orders-dlq"), "o.fifo": Queue("dlq.fifo")})
+        self.wire = orders()
         if is_denied:
             self.wire.fails["SendMessageBatch"] = client_error("AccessDenied", status=403)
         records = [record(body, f"m{index}", queue, group="a") for index, body in enumerate(bodies)]
-        with self.wire:
-            made = make(**{"model": OrderModel, "backoff": Fixed(WAIT), **settings})(handler)
-            reported = failed(made(event(*records), Context()))
+        made = make(**{"model": OrderModel, "backoff": Fixed(WAIT), **settings})(handler)
+        reported, _ = settle(made, event(*records), self.wire)
         visibilities = {handle[7:]: seconds for handle, seconds in self.wire.visibilities().items()}
         self.outcomes = (ran, reported, visibilities, [each["id"] for each in self.wire.envelopes()])
         """The ids that reached the handler and that are reported, the visibilities, and the ids of dead letters."""
@@ -336,7 +336,7 @@ def test_the_policy_classifies_an_error_of_a_validator(number: int, fatal: Any, 
 
 
 @pytest.mark.parametrize("does", [lambda _: None, awaiting(lambda _: None)], ids=["sync", "async"])
-@pytest.mark.parametrize("queue", ["orders", "o.fifo"])
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(queue: str, does: Any) -> None:
     bodies = [{"number": 7}, {"number": 4}, {"number": 8}]  # SPEC A5
     run = PayloadRun(*bodies, make=batch_consumer, model=FailingModel, queue=queue, does=does)
@@ -366,7 +366,7 @@ def retries_all_and_fails(batch: Batch[OrderModel]) -> None:
     raise ValueError
 
 
-BATCH, FIFO = {"make": batch_consumer}, {"queue": "o.fifo"}
+BATCH, FIFO = {"make": batch_consumer}, {"queue": "orders.fifo"}
 AGAIN = {"model": FailingModel, "on_failure": [lambda failure, next_step: Outcome.again(0)]}
 A_GOOD_ONE, A_BAD_ONE, A_FAILING_ONE = {"number": 7}, {}, {"number": 1}
 
@@ -397,10 +397,10 @@ def test_a_message_that_does_not_fit_among_others(bodies: Any, settings: Any, ou
 def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and_stops_otherwise(make: Any) -> None:
     """SPEC K2, H1. The messages before it succeed."""
     bodies = [{"number": 1}, {}, {"number": 3}]
-    run = PayloadRun(*bodies, make=make, queue="o.fifo")
+    run = PayloadRun(*bodies, make=make, queue="orders.fifo")
     assert run.outcomes == (["m0", "m2"], [], {}, ["m1"])
     assert run.sent_before == ([0, 1] if make is consumer else [1])
-    run = PayloadRun(*bodies, make=make, queue="o.fifo", is_denied=True)
+    run = PayloadRun(*bodies, make=make, queue="orders.fifo", is_denied=True)
     assert run.outcomes[:3] == (["m0"], ["m1", "m2"], {"m1": 900, "m2": 0})
 
 

@@ -106,7 +106,7 @@ def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: Lambd
             result = run("queues")
             assert (len(result.stdout.splitlines()), result.stderr) == (5, "AWS 123456789012 us-east-1\n")
             assert functions.requests.count(name) == 1
-            assert "suspended" not in run("failed", "--queue", "orders-dlq").stdout
+    assert "suspended" not in run("failed", "--queue", "orders-dlq").stdout
 
 
 @pytest.mark.parametrize(
