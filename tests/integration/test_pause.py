@@ -1,8 +1,6 @@
 """`tarry pause` and `tarry resume` on moto."""
 
-import io
 import json
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -29,39 +27,31 @@ from tests.mappings import LambdaAtOnce
 from tests.served import served
 from tests.wire import TestClock, arn, client_error
 
-HANDLER = {
-    "FunctionName": "stack-handler-x1",
-    "Runtime": "python3.13",
-    "Handler": "app.handler",
-    "Role": {"Fn::GetAtt": ["Role", "Arn"]},
-    "Code": {"ZipFile": "x"},
-}
-MAPPING = {"FunctionName": {"Ref": "Handler"}, "EventSourceArn": {"Fn::GetAtt": ["Orders", "Arn"]}}
-RESOURCES = {
-    "Orders": ("AWS::SQS::Queue", {"QueueName": "stack-orders"}),
-    "Role": ("AWS::IAM::Role", {"AssumeRolePolicyDocument": {}}),
-    "Handler": ("AWS::Lambda::Function", HANDLER),
-    "Mapping": ("AWS::Lambda::EventSourceMapping", MAPPING),
-}
-TEMPLATE = {"Resources": {name: {"Type": kind, "Properties": more} for name, (kind, more) in RESOURCES.items()}}
+
+def template() -> str:
+    """Return the template of two functions and their queues."""
+    role: dict[str, Any] = {"AssumeRolePolicyDocument": {}}
+    resources = {"Role": ("IAM::Role", role)}
+    same = {"Runtime": "python3.13", "Handler": "app.handler", "Code": {"ZipFile": "x"}}
+    for function, queues in (("Handler", ("Orders", "Refunds")), ("Other", ("Orders",))):
+        properties = {**same, "FunctionName": function.lower(), "Role": {"Fn::GetAtt": ["Role", "Arn"]}}
+        resources[function] = ("Lambda::Function", properties)
+        for queue in queues:
+            resources[queue] = ("SQS::Queue", {"QueueName": queue.lower()})
+            mapping = {"FunctionName": {"Ref": function}, "EventSourceArn": {"Fn::GetAtt": [queue, "Arn"]}}
+            resources[f"{function}Of{queue}"] = ("Lambda::EventSourceMapping", mapping)
+    return json.dumps(
+        {"Resources": {name: {"Type": f"AWS::{kind}", "Properties": of} for name, (kind, of) in resources.items()}}
+    )
 
 
 class Shop:
-    """Two functions and their queues on moto, and the commands."""
+    """A stack of two functions and their queues on moto."""
 
     def __init__(self) -> None:
         self.sqs: Any = boto3.client("sqs")
         self.aws: Any = boto3.client("lambda")
-        code = io.BytesIO()
-        with zipfile.ZipFile(code, "w") as archive:
-            archive.writestr("app.py", "")
-        role = boto3.client("iam").create_role(RoleName="role", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-        same = {"Runtime": "python3.13", "Role": role, "Handler": "app.handler", "Code": {"ZipFile": code.getvalue()}}
-        for function, queues in (("handler", ("orders", "refunds")), ("other", ("orders",))):
-            self.aws.create_function(FunctionName=function, **same)
-            for queue in queues:
-                self.sqs.create_queue(QueueName=queue)
-                self.aws.create_event_source_mapping(FunctionName=function, EventSourceArn=arn(queue))
+        boto3.client("cloudformation").create_stack(StackName="shop", TemplateBody=template())
 
     def states(self) -> dict[tuple[str, str], str]:
         found = self.aws.list_event_source_mappings()["EventSourceMappings"]
@@ -100,10 +90,11 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     assert before == {"orders": ("Disabled", "Disabled"), "refunds": ("Enabled", "Disabled")}
     assert run("resume", "handler").exit_code == 0
     assert run("resume", "--queue", "orders").stdout == f"orders -> handler: Enabled (unchanged)\norders -> other: {ON}"
-    boto3.client("cloudformation").create_stack(StackName="shop", TemplateBody=json.dumps(TEMPLATE))
-    for arguments in (("--stack", "shop"), ("Handler", "--stack", "shop"), ("--queue", "Orders", "--stack", "shop")):
-        assert run("pause", *arguments).stdout == f"stack-orders -> stack-handler-x1: {OFF}"
-        assert run("resume", *arguments).stdout == f"stack-orders -> stack-handler-x1: {ON}"
+    mappings = ["orders -> handler", "orders -> other", "refunds -> handler"]
+    for arguments, chosen in (("", mappings), ("Handler", mappings[::2]), ("--queue Orders", mappings[:2])):
+        for command, change in (("pause", OFF), ("resume", ON)):
+            result = run(command, *arguments.split(), "--stack", "shop")
+            assert result.stdout == "".join(f"{mapping}: {change}" for mapping in chosen)
     begun, *lines = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
     assert ("changes" in begun, begun["run"]) == (False, lines[0]["run"])
     of_queue, of_function, resumed, *_ = [line for line in lines if "ended_at" in line]
