@@ -98,14 +98,15 @@ def test_the_commands_show_the_suspended_consumers_of_their_queues(functions: La
 
 @pytest.mark.usefixtures("_on_moto")
 def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: Lambda) -> None:
-    codes = ("AccessDeniedException", "TooManyRequestsException")
-    for error in (*map(client_error, codes), ConnectTimeoutError(endpoint_url="https://lambda")):
-        for name in ("list_event_source_mappings", "list_tags"):
-            functions.requests.clear()
-            functions.error = name, error
-            result = run("queues")
-            assert (len(result.stdout.splitlines()), result.stderr) == (5, "AWS 123456789012 us-east-1\n")
-            assert functions.requests.count(name) == 1
+    denied, throttled = map(client_error, ("AccessDeniedException", "TooManyRequestsException"))
+    silent = ConnectTimeoutError(endpoint_url="https://lambda")
+    mappings, tags = "list_event_source_mappings", "list_tags"
+    for name, error in ((mappings, denied), (mappings, silent), (tags, throttled), (tags, silent)):
+        functions.requests.clear()
+        functions.error = name, error
+        result = run("queues")
+        assert (len(result.stdout.splitlines()), result.stderr) == (5, "AWS 123456789012 us-east-1\n")
+        assert functions.requests.count(name) == 1
     assert "suspended" not in run("failed", "--queue", "orders-dlq").stdout
 
 
