@@ -1,26 +1,26 @@
 """Requests to the idempotency table: in the handler's thread if its client has short timeouts, else in another one."""
 
 import math
-import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
 from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
+from botocore.exceptions import ReadTimeoutError
 
 from tarry import Message, consumer, world
 from tarry.run.idempotency import CONNECTED_SECONDS, answer_times
 from tarry.run.idempotency_layer import longest_request
 from tests.loglines import Caplog, lines
 from tests.records import Context, batch_of, failed
+from tests.settled import orders
 from tests.tables import SlowTable
-from tests.wire import Queue, Wire
+from tests.wire import http_answer
 
 SHORT: dict[str, Any] = {
     "connect_timeout": 1,
@@ -29,52 +29,27 @@ SHORT: dict[str, Any] = {
 }
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Answers each request of DynamoDB with nothing, as for a success."""
+class DynamoDB:
+    """A table that answers each request as for a success, until it falls silent: then each exceeds its timeout."""
 
-    protocol_version = "HTTP/1.1"
-    timeout = 5
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.server.silent.wait(0):  # type: ignore[attr-defined]
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-        else:
-            self.server.over.wait(10)  # type: ignore[attr-defined]
-            self.close_connection = True
-
-    def log_message(self, *_: Any) -> None:
-        """Log nothing."""
-
-
-class DynamoDB(socketserver.ThreadingTCPServer):
-    """A table on the loopback interface that falls silent when told to."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
-        self.silent, self.over = threading.Event(), threading.Event()
+    is_silent = False
 
     def layer(self, **settings: Any) -> DynamoDBPersistenceLayer:
         login = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-        config, url = Config(**{**SHORT, **settings}), f"http://127.0.0.1:{self.server_address[1]}"
-        client = boto3.client("dynamodb", endpoint_url=url, config=config, **login)  # type: ignore[call-overload]
+        client = boto3.client("dynamodb", config=Config(**{**SHORT, **settings}), **login)  # type: ignore[call-overload]
+        client.meta.events.register("before-send.dynamodb", self._answer)
         return DynamoDBPersistenceLayer(table_name="idempotency", boto3_client=client)
+
+    def _answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        if self.is_silent:
+            raise ReadTimeoutError(endpoint_url=request.url)
+        return http_answer(200, {})
 
 
 @pytest.fixture
 def table() -> Iterator[DynamoDB]:
-    with DynamoDB() as server, Wire(queues={"orders": Queue(dead_letter="orders-dlq")}):
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        serving.start()
-        yield server
-        server.over.set()
-        server.shutdown()
-        serving.join()
+    with orders():
+        yield DynamoDB()
 
 
 class Consumed:
@@ -105,12 +80,12 @@ class Consumed:
 
 def test_after_the_first_answer_requests_with_short_timeouts_are_made_in_the_handlers_thread(table: DynamoDB) -> None:
     """A look-up of the table's name has no timeout, so the first request, which connects, is made in another one."""
-    orders = Consumed(table.layer())
-    assert (orders.batch(2), orders.threads) == ([], ["another", "this", "this", "this"])
-    assert (orders.batch(1), orders.threads) == ([], ["this", "this"])
+    consumed = Consumed(table.layer())
+    assert (consumed.batch(2), consumed.threads) == ([], ["another", "this", "this", "this"])
+    assert (consumed.batch(1), consumed.threads) == ([], ["this", "this"])
     answered_at = world.current().keep(answer_times)
     answered_at.update(dict.fromkeys(answered_at, -CONNECTED_SECONDS))
-    assert (orders.batch(1), orders.threads) == ([], ["another", "this"])
+    assert (consumed.batch(1), consumed.threads) == ([], ["another", "this"])
 
 
 @pytest.mark.parametrize(
@@ -121,48 +96,45 @@ def test_after_the_first_answer_requests_with_short_timeouts_are_made_in_the_han
 def test_requests_that_may_outlast_the_patience_are_made_in_another_thread(
     settings: dict[str, Any], remaining: float, table: DynamoDB
 ) -> None:
-    orders = Consumed(table.layer(**settings))
+    consumed = Consumed(table.layer(**settings))
     for _ in range(2):
-        assert (orders.batch(1, remaining), orders.threads) == ([], ["another", "another"])
+        assert (consumed.batch(1, remaining), consumed.threads) == ([], ["another", "another"])
 
 
-def test_a_table_that_falls_silent_costs_each_request_its_timeout_and_no_message(
-    table: DynamoDB, caplog: Caplog
-) -> None:
+def test_a_table_that_falls_silent_costs_no_message(table: DynamoDB, caplog: Caplog) -> None:
     """The client then has to connect again, so the next requests are made in another thread."""
-    orders = Consumed(table.layer())
-    orders.batch(1)
-    table.silent.set()
-    began = time.monotonic()
-    assert (orders.batch(1), orders.ran, orders.threads) == ([], ["m0"], ["this", "another"])
-    assert time.monotonic() - began < 2 * 0.5 + 2
-    assert [len(lines(caplog, name)) for name in ("unprotected", "completion_not_stored")] == [1, 1]
+    consumed = Consumed(table.layer())
+    consumed.batch(1)
+    table.is_silent = True
+    assert (consumed.batch(2), consumed.ran) == ([], ["m0", "m1"])
+    assert consumed.threads == ["this", "another", "another", "another"]
+    assert [len(lines(caplog, name)) for name in ("unprotected", "completion_not_stored")] == [1, 2]
 
 
 def test_a_table_that_falls_silent_while_a_failed_message_is_removed_delays_its_retry_only(table: DynamoDB) -> None:
     def fails(_: Message) -> None:
-        table.silent.set()
+        table.is_silent = True
         raise ValueError("declined")
 
-    orders = Consumed(table.layer())
-    orders.batch(1)
-    orders._do = fails
-    assert (orders.batch(1), orders.ran, orders.threads) == (["m0"], ["m0"], ["this"] * 2)
+    consumed = Consumed(table.layer())
+    consumed.batch(1)
+    consumed._do = fails
+    assert (consumed.batch(1), consumed.ran, consumed.threads) == (["m0"], ["m0"], ["this"] * 2)
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, OSError])
 def test_whatever_a_request_in_the_handlers_thread_raises_the_messages_run_and_are_done(
     error: type[BaseException], table: DynamoDB, caplog: Caplog
 ) -> None:
-    orders = Consumed(table.layer())
-    orders.batch(1)
+    consumed = Consumed(table.layer())
+    consumed.batch(1)
 
     def fails() -> None:
         raise error
 
-    orders.before = fails
-    assert (orders.batch(2), orders.ran) == ([], ["m0", "m1"])
-    assert orders.threads == ["this", "another", "another", "another"]
+    consumed.before = fails
+    assert (consumed.batch(2), consumed.ran) == ([], ["m0", "m1"])
+    assert consumed.threads == ["this", "another", "another", "another"]
     assert [len(lines(caplog, name)) for name in ("unprotected", "completion_not_stored")] == [1, 2]
 
 
