@@ -1,4 +1,4 @@
-"""`tarry pause` and `tarry resume` on moto."""
+"""`tarry pause` and `tarry resume`: on moto, and on the model of Lambda's mappings, which the guard changes too."""
 
 import json
 from collections.abc import Callable, Iterator
