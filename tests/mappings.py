@@ -28,12 +28,31 @@ class IdleMapping:
         self.change(0, enabled=setting.is_enabled, maximum_concurrency=setting.maximum)
 
 
-class LambdaAtOnce(LambdaMappings):
-    """Lambda's client: a mapping of a function for each of some queues."""
+class LambdaAtOnce:
+    """Lambda's client: the mappings of a function, one for each of some queues. Requests can fail."""
 
     def __init__(self, function: str, queues: Sequence[str]) -> None:
-        self.idle = [IdleMapping(TemplateMapping("", arn(queue), function)) for queue in queues]
-        super().__init__(cast("Any", self.idle), lambda: 0)
+        self.mappings = [IdleMapping(TemplateMapping("", arn(queue), function)) for queue in queues]
+        self.aws = LambdaMappings(cast("Any", self.mappings), lambda: 0)
+        """The same mappings, without faults."""
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.error = BaseException()
+        self.failing: int | str = ""
+        """The requests with the error: the number of one, or the name of several."""
+        self.takes_effect = False
+        """Whether a request that fails takes effect all the same."""
+
+    def __getattr__(self, name: str) -> Any:
+        def request(**asked: Any) -> Any:
+            number = len(self.requests)
+            self.requests.append((name, asked))
+            if self.failing not in (number, name):
+                return getattr(self.aws, name)(**asked)
+            if self.takes_effect:
+                getattr(self.aws, name)(**asked)
+            raise self.error
+
+        return request
 
     def get_paginator(self, name: str) -> Any:
-        return SimpleNamespace(paginate=lambda **asked: [getattr(self, name)(**asked)])
+        return SimpleNamespace(paginate=lambda **asked: iter([getattr(self, name)(**asked)]))

@@ -103,10 +103,6 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     assert of_function["function"] == "handler"
 
 
-def throw(error: Exception) -> Any:
-    raise error
-
-
 class Slow:
     """Lambda's client, for which a change takes some looks."""
 
@@ -141,39 +137,24 @@ PHASES = {
         SUSPENDED, phase="probing", former=None, setting=Setting(True, 2), before=Setting(False, None)
     ),
 }
-READING = {"ListEventSourceMappings", "GetEventSourceMapping", "ListTags"}
+READING = {"list_event_source_mappings", "get_event_source_mapping", "list_tags"}
 
 
 class Killed(BaseException):
     """The process of the command ends."""
 
 
-class Guarded:
-    """A client of Lambda whose one mapping, of the function `other`, the guard has changed; and faults of requests."""
+class Guarded(LambdaAtOnce):
+    """Lambda's client with one mapping, of the function `other`, which the guard has changed."""
 
     def __init__(self, kept: Note | None) -> None:
-        self.aws = LambdaAtOnce("other", ["orders"])
-        [self.mapping] = self.aws.idle
+        super().__init__("other", ["orders"])
+        [self.mapping] = self.mappings
         self.uuid = self.mapping.mapping.uuid
         self.arn = self.aws.get_event_source_mapping(UUID=self.uuid)["EventSourceMappingArn"]
-        self.requests: list[tuple[str, dict[str, Any]]] = []
-        self.fault: tuple[int, BaseException, bool] | None = None
-        """The number of a request, its error, and whether it takes effect before."""
         if kept is not None:
             self.mapping.tags[TAG] = kept.text()
             self.mapping.set_to(kept.setting)
-
-    def __getattr__(self, name: str) -> Any:
-        def request(**parameters: Any) -> Any:
-            number, fault = len(self.requests), self.fault
-            self.requests.append(("".join(each.title() for each in name.split("_")), parameters))
-            if fault is None or fault[0] != number:
-                return getattr(self.aws, name)(**parameters)
-            if fault[2]:
-                getattr(self.aws, name)(**parameters)
-            raise fault[1]
-
-        return self.aws.get_paginator if name == "get_paginator" else request
 
     @property
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
@@ -254,10 +235,10 @@ def test_resume_gives_a_suspended_mapping_its_former_setting_and_tells_it(
     tagged = [{"Resource": lambda_.arn, "Tags": {TAG: each.text()}} for each in (asked, replace(asked, is_set=True))]
     former = {"UUID": lambda_.uuid, "Enabled": True, "ScalingConfig": {"MaximumConcurrency": 20}}
     assert lambda_.changes == [
-        ("TagResource", tagged[0]),
-        ("UpdateEventSourceMapping", former),
-        ("TagResource", tagged[1]),
-        ("UntagResource", {"Resource": lambda_.arn, "TagKeys": [TAG]}),
+        ("tag_resource", tagged[0]),
+        ("update_event_source_mapping", former),
+        ("tag_resource", tagged[1]),
+        ("untag_resource", {"Resource": lambda_.arn, "TagKeys": [TAG]}),
     ]
     assert lambda_.now == ("Enabled", 20, {})
     line = json.loads((tmp_path / "tarry/audit.jsonl").read_text().splitlines()[-1])
@@ -271,7 +252,7 @@ def test_pause_leaves_a_mapping_to_the_person_also_one_that_the_guard_has_disabl
     result = run("pause", "other")
     ended = "the guard's suspension has ended: disabled with MaximumConcurrency 20"
     assert result.stdout == f"orders -> other: Disabled (unchanged); {ended}\n"
-    assert lambda_.changes == [("UntagResource", {"Resource": lambda_.arn, "TagKeys": [TAG]})]
+    assert lambda_.changes == [("untag_resource", {"Resource": lambda_.arn, "TagKeys": [TAG]})]
     lambda_ = guarded(PHASES["probing"])
     assert run("pause", "other").stdout == f"orders -> other: {OFF[:-1]}; {ended}\n"
     for _ in range(3):
@@ -293,7 +274,7 @@ def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_ask
     for error, takes_effect in product(errors, [False, True]):
         for number in count():
             lambda_ = Guarded(kept)
-            lambda_.fault = number, error, takes_effect
+            lambda_.error, lambda_.failing, lambda_.takes_effect = error, number, takes_effect
             with suppress(Killed):
                 result = lambda_.change(command)
                 if number < len(lambda_.requests):
@@ -308,18 +289,18 @@ def test_whatever_request_fails_or_is_the_last_one_the_person_gets_what_they_ask
                 assert lambda_.now[1:] == (kept.setting.maximum, {TAG: kept.text()})
             assert "error" not in lambda_.change(command)
             assert lambda_.now == wanted
-        assert [each for each, _ in lambda_.changes][-1] == "UntagResource"
+        assert [each for each, _ in lambda_.changes][-1] == "untag_resource"
 
 
 def test_without_permission_to_read_tags_only_the_state_changes(guarded: Callable[[Note], Guarded]) -> None:
     lambda_ = guarded(SUSPENDED)
-    lambda_.__dict__["list_tags"] = lambda **_: throw(client_error("AccessDeniedException"))
+    lambda_.error, lambda_.failing = client_error("AccessDeniedException"), "list_tags"
     result = run("resume", "other")
     assert (result.exit_code, result.stdout) == (0, f"orders -> other: {ON}")
     assert result.stderr.splitlines()[1:] == [
         "lambda:ListTags is denied: if the guard has changed a MaximumConcurrency, it stays as it is."
     ]
-    changes = [("UpdateEventSourceMapping", {"UUID": lambda_.uuid, "Enabled": True})]
+    changes = [("update_event_source_mapping", {"UUID": lambda_.uuid, "Enabled": True})]
     assert lambda_.changes == changes
     lambda_.look()
     assert lambda_.now[:2] == ("Enabled", 20)

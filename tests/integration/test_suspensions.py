@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import boto3
 import pytest
@@ -23,39 +22,18 @@ NOTE = Note("suspended", AT, AT, 20, Setting(False, 20), Setting(True, 20), is_s
 TEXT = "suspended since 08:12 UTC: 96% of 240 runs failed; next probe 08:17"
 
 
-class Lambda(LambdaAtOnce):
-    """Lambda's client, the names of its requests, and an error of one of them."""
-
-    def __init__(self) -> None:
-        super().__init__("handler", ["orders", "scans", "webhooks"])
-        self.requests: list[str] = []
-        self.error: tuple[str, Exception] | None = None
-
-    def _ask(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
-        self.requests.append(name)
-        if self.error is not None and self.error[0] == name:
-            raise self.error[1]
-        return answer
-
-    def list_event_source_mappings(self, **asked: Any) -> dict[str, Any]:
-        return self._ask("list_event_source_mappings", super().list_event_source_mappings(**asked))
-
-    def list_tags(self, **asked: Any) -> dict[str, Any]:
-        return self._ask("list_tags", super().list_tags(**asked))
-
-
 @pytest.fixture
-def functions() -> Lambda:
+def functions() -> LambdaAtOnce:
     """Three queues with a consumer each; the guard has suspended that of orders, another that of scans."""
-    found = Lambda()
-    orders, scans, _ = found.idle
+    found = LambdaAtOnce("handler", ["orders", "scans", "webhooks"])
+    orders, scans, _ = found.mappings
     orders.state = scans.state = "Disabled"
     orders.tags[TAG] = NOTE.text()
     return found
 
 
 @pytest.fixture
-def _on_moto(functions: Lambda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _on_moto(functions: LambdaAtOnce, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The queues are on moto."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     real = AwsAccess.client
@@ -72,7 +50,7 @@ def _on_moto(functions: Lambda, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         yield
 
 
-def suspended(functions: Lambda, **more: str) -> dict[str, str]:
+def suspended(functions: LambdaAtOnce, **more: str) -> dict[str, str]:
     [mapping] = functions.list_event_source_mappings(EventSourceArn=arn("orders"))["EventSourceMappings"]
     return suspensions([{**mapping, **more}], functions)
 
@@ -84,11 +62,12 @@ def run(*arguments: str) -> Result:
 
 
 @pytest.mark.usefixtures("_on_moto")
-def test_the_commands_show_the_suspended_consumers_of_their_queues(functions: Lambda) -> None:
+def test_the_commands_show_the_suspended_consumers_of_their_queues(functions: LambdaAtOnce) -> None:
     """In `tarry queues` below the others."""
     lines = run("queues").stdout.splitlines()
     assert (len(lines), lines[-1]) == (6, f"orders: {TEXT}")
-    assert functions.requests == ["list_event_source_mappings", "list_tags", "list_tags"]  # webhooks is not asked for
+    asked = [name for name, _ in functions.requests]
+    assert asked == ["list_event_source_mappings", "list_tags", "list_tags"]  # webhooks is not asked for
     found = {each["name"]: each["guard"] for each in map(json.loads, run("queues", "--json").stdout.splitlines())}
     assert found == {"orders": TEXT, "orders-dlq": None, "scans": None, "webhooks": None}
     assert "suspended" not in run("queues", "scans").stdout
@@ -97,16 +76,16 @@ def test_the_commands_show_the_suspended_consumers_of_their_queues(functions: La
 
 
 @pytest.mark.usefixtures("_on_moto")
-def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: Lambda) -> None:
+def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: LambdaAtOnce) -> None:
     denied, throttled = map(client_error, ("AccessDeniedException", "TooManyRequestsException"))
     silent = ConnectTimeoutError(endpoint_url="https://lambda")
     mappings, tags = "list_event_source_mappings", "list_tags"
-    for name, error in ((mappings, denied), (mappings, silent), (tags, throttled), (tags, silent)):
+    for failing, error in ((mappings, denied), (mappings, silent), (tags, throttled), (tags, silent)):
         functions.requests.clear()
-        functions.error = name, error
+        functions.failing, functions.error = failing, error
         result = run("queues")
         assert (len(result.stdout.splitlines()), result.stderr) == (5, "AWS 123456789012 us-east-1\n")
-        assert functions.requests.count(name) == 1
+        assert [name for name, _ in functions.requests].count(failing) == 1
     assert "suspended" not in run("failed", "--queue", "orders-dlq").stdout
 
 
@@ -119,8 +98,10 @@ def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: Lambd
         ("restoring", Setting(False, None), "resuming, now disabled with no MaximumConcurrency"),
     ],
 )
-def test_the_line_says_what_the_guard_does_now(phase: Phase, setting: Setting, text: str, functions: Lambda) -> None:
-    functions.idle[0].tags[TAG] = replace(NOTE, phase=phase, setting=setting).text()
+def test_the_line_says_what_the_guard_does_now(
+    phase: Phase, setting: Setting, text: str, functions: LambdaAtOnce
+) -> None:
+    functions.mappings[0].tags[TAG] = replace(NOTE, phase=phase, setting=setting).text()
     assert suspended(functions) == {"orders": f"suspended since 08:12 UTC: 96% of 240 runs failed; {text}"}
 
 
@@ -129,9 +110,9 @@ def test_the_next_probe_is_later_after_probes_that_used_many_attempts() -> None:
     assert str(replace(NOTE, doublings=9)).endswith("next probe 08:27")
 
 
-def test_what_is_not_a_suspension_is_left_out(functions: Lambda) -> None:
+def test_what_is_not_a_suspension_is_left_out(functions: LambdaAtOnce) -> None:
     """A consumer that the guard leaves to another, a mapping without an ARN, and a tag that is not the guard's."""
     assert suspended(functions, EventSourceMappingArn="") == {}
     for text in (replace(NOTE, phase="left").text(), "mine"):
-        functions.idle[0].tags[TAG] = text
+        functions.mappings[0].tags[TAG] = text
         assert suspended(functions) == {}
