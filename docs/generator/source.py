@@ -107,7 +107,7 @@ class Module:
                 name = f"{prefix}{child.name}"
                 yield scope_of(self, name, child), child
                 yield from self._functions(child, f"{name}.")
-            else:
+            elif not isinstance(child, ast.expr):  # which has no functions but lambdas
                 yield from self._functions(
                     child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix
                 )
@@ -117,7 +117,8 @@ def scope_of(module: Module, name: str, function: ast.FunctionDef | ast.AsyncFun
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     values: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(function):
+    nodes = [*ast.walk(function)]
+    for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 for variable, value in _pairs(target, node.value):
@@ -128,7 +129,7 @@ def scope_of(module: Module, name: str, function: ast.FunctionDef | ast.AsyncFun
             for each in ast.walk(node.target):
                 if isinstance(each, ast.Name):
                     values.setdefault(each.id, [])
-    statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+    statements = [node for node in nodes if isinstance(node, ast.stmt) and node is not function]
     return Scope(
         module, name, tuple(each.arg for each in parameters if each.arg != "self"), values, statements=statements
     )
@@ -143,11 +144,13 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions within it."""
-    for child in ast.iter_child_nodes(function):
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield child
-            yield from own_nodes(child)
+    """Yield the nodes of a function, without those of functions within it, in the order of the source."""
+    todo = [*ast.iter_child_nodes(function)][::-1]
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+            todo += [*ast.iter_child_nodes(node)][::-1]
 
 
 class Source:
