@@ -141,25 +141,59 @@ def test_attempts_begin_at_the_sums_of_the_delays_before_them(backoff: Any) -> N
     assert not timeline.warnings
 
 
-def test_one_attempt_ends_at_once() -> None:
-    timeline = planned(1, None)
-    assert shown(timeline) == [(1, 1, 0, "dead letter")]
-    assert "Ends in orders-dlq, at once." in timeline_text(timeline)
+TO_FIFO = queue_of("orders.fifo", "dlq.fifo", 50)
+DAYS = queue_of("orders", "orders-dlq", 50, MessageRetentionPeriod=DAY)
+TIMELINES: dict[str, tuple[PolicyTimeline, list[tuple[int, int, float, str]], str]] = {
+    "one attempt ends at once": (planned(1, None), [(1, 1, 0, "dead letter")], "Ends in orders-dlq, at once."),
+    "without tarry, SQS delivers after the visibility timeout and moves the message in the end": (
+        without_tarry("Orders", queue_of("orders", "orders-dlq", 3, VisibilityTimeout=60)),
+        [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "moved by SQS")],
+        "Ends in orders-dlq, moved by SQS without a failure record, 3 min after the first attempt."),
+    "without tarry, SQS deletes a message whose retention ends before its last delivery": (
+        without_tarry("Orders", queue_of("orders", "dead", 9, VisibilityTimeout=60, MessageRetentionPeriod=150)),
+        [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "deleted by SQS")],
+        "its retention ends, 2 min 30 s after the first attempt."),
+    "copies of a step follow the attempts with their own delays": (
+        planned(2, Fixed(10), RetryInPlace(), SendAgain("slow", times=2, delay=Linear(600, 1200)), DropMessage()),
+        [(1, 1, 0, "retry"), (2, 2, 10, "copy slow 1/2"), (3, 1, 610, "copy slow 2/2"),
+         (4, 2, 2410, "drop")], ""),  # received once at 900 s, to wait out the remaining 15 minutes
+    "a step before the retries sends its copies first": (
+        planned(3, Fixed(10), SendAgain("once", delay=5), RetryInPlace(), DeadLetter()),
+        [(1, 1, 0, "copy once 1/1"), (2, 1, 5, "retry"), (3, 2, 15, "dead letter")], ""),
+    "a copy to another queue is the end": (
+        planned(2, Fixed(10), RetryInPlace(), SendAgain("later", queue="orders-later"), DeadLetter()),
+        [(1, 1, 0, "retry"), (2, 2, 10, "send to orders-later")], ""),
+    "the queue ends the attempts at its maximum of receives": (
+        planned(5, Fixed(10), queue=queue_of("orders", "orders-dlq", 3)),
+        [(1, 1, 0, "retry"), (2, 2, 10, "retry"), (3, 3, 20, "dead letter")],
+        "maxReceiveCount is 3, below max_attempts (5)"),
+    "a message that would expire waits as a copy": (
+        planned(5, Fixed(8 * HOUR), queue=DAYS),
+        [(1, 1, 0, "retry"), (2, 2, 8 * HOUR, "retry"),  # 16 hours old at its end, of 24
+         (3, 3, 16 * HOUR, "retry as a copy"), (4, 2, 24 * HOUR, "retry"), (5, 3, 32 * HOUR, "dead letter")],
+        "the retention of the queue is 1 d"),
+    "on FIFO, a message that would expire is dead-lettered": (
+        planned(5, Fixed(8 * HOUR), queue=queue_of("orders.fifo", "dlq.fifo", 50, MessageRetentionPeriod=DAY)),
+        [(1, 1, 0, "retry"), (2, 2, 8 * HOUR, "retry"), (3, 3, 16 * HOUR, "dead letter")], ""),
+    "FIFO refuses copies that would lose their place or have a delay": (
+        planned(2, None, RetryInPlace(), SendAgain("a"), SendAgain("b", delay=5), DeadLetter(), queue=TO_FIFO),
+        [(1, 1, 0, "retry"), (2, 2, 30, "dead letter")], ""),
+    "without a dead-letter queue the message stays": (
+        planned(2, Fixed(10), queue=queue_of("orders")), [(1, 1, 0, "retry"), (2, 2, 10, "stays")],
+        "every 15 min. Add a RedrivePolicy"),
+    "a list without an end goes on until the last delivery": (
+        planned(2, Fixed(10), RetryInPlace(), queue=queue_of("orders", "orders-dlq", 4)),
+        [(1, 1, 0, "retry"), (2, 2, 10, "retry, unhandled"), (3, 3, 910, "retry, unhandled"),
+         (4, 4, 1810, "dead letter")], ""),
+}  # fmt: skip
+"""The rule, a timeline, its attempts, and a part of its text or its warnings."""
 
 
-def test_without_tarry_sqs_delivers_again_after_the_visibility_timeout_and_moves_the_message_in_the_end() -> None:
-    queue = queue_of("orders", "orders-dlq", 3, VisibilityTimeout=60)
-    timeline = without_tarry("Orders", queue)
-    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "moved by SQS")]
-    text = " ".join(timeline_text(timeline).split())
-    assert "Ends in orders-dlq, moved by SQS without a failure record, 3 min after the first attempt." in text
-
-
-def test_without_tarry_sqs_deletes_a_message_whose_retention_ends_before_its_last_delivery() -> None:
-    queue = queue_of("orders", "dead", 9, VisibilityTimeout=60, MessageRetentionPeriod=150)
-    timeline = without_tarry("Orders", queue)
-    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "deleted by SQS")]
-    assert "its retention ends, 2 min 30 s after the first attempt." in " ".join(timeline_text(timeline).split())
+@pytest.mark.parametrize("rule", TIMELINES)
+def test_the_attempts_of_a_message(rule: str) -> None:
+    timeline, attempts, text = TIMELINES[rule]
+    assert shown(timeline) == attempts
+    assert text in " ".join([*timeline_text(timeline).split(), *timeline.warnings])
 
 
 def test_without_tarry_and_a_dead_letter_queue_a_message_stays() -> None:
@@ -168,25 +202,9 @@ def test_without_tarry_and_a_dead_letter_queue_a_message_stays() -> None:
     assert "attempt 1: it is tried again every 1 min, until its retention ends" in text
 
 
-def test_copies_of_a_step_follow_the_attempts_with_their_own_delays() -> None:
-    again = SendAgain("slow", times=2, delay=Linear(600, 1200))
-    timeline = planned(2, Fixed(10), RetryInPlace(), again, DropMessage())
-    assert shown(timeline) == [
-        (1, 1, 0, "retry"),
-        (2, 2, 10, "copy slow 1/2"),
-        (3, 1, 610, "copy slow 2/2"),
-        (4, 2, 2410, "drop"),  # received once at 900 s, to wait out the remaining 15 minutes
-    ]
-
-
-def test_a_step_before_the_retries_sends_its_copies_first() -> None:
-    timeline = planned(3, Fixed(10), SendAgain("once", delay=5), RetryInPlace(), DeadLetter())
-    assert shown(timeline) == [(1, 1, 0, "copy once 1/1"), (2, 1, 5, "retry"), (3, 2, 15, "dead letter")]
-
-
-def test_a_copy_to_another_queue_is_the_end() -> None:
-    timeline = planned(2, Fixed(10), RetryInPlace(), SendAgain("later", queue="orders-later"), DeadLetter())
-    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 10, "send to orders-later")]
+def test_each_copy_that_fifo_refuses_is_noted() -> None:
+    timeline, _, _ = TIMELINES["FIFO refuses copies that would lose their place or have a delay"]
+    assert [note.partition(" ")[0] for note in timeline.last.notes] == ["SendAgain('a')", "SendAgain('b')"]
 
 
 def test_local_runs_lengthen_an_attempt_but_the_last_and_stop_at_the_functions_timeout() -> None:
@@ -199,54 +217,12 @@ def test_local_runs_lengthen_an_attempt_but_the_last_and_stop_at_the_functions_t
     assert "LocalRetry" in cut.warnings[0]
 
 
-def test_the_queue_ends_the_attempts_at_its_maximum_of_receives() -> None:
-    queue = queue_of("orders", "orders-dlq", 3)
-    timeline = planned(5, Fixed(10), queue=queue)
-    assert shown(timeline)[-1] == (3, 3, 20, "dead letter")
-    assert "maxReceiveCount is 3, below max_attempts (5)" in timeline.warnings[0]
-
-
 def test_a_delay_is_cut_to_what_sqs_allows_from_its_receive() -> None:
     timeline = planned(
         3, Fixed(12 * HOUR), queue=TemplateQueue("q", "", attributes={"MessageRetentionPeriod": str(14 * DAY)})
     )
     assert [each.wait.latest for each in timeline.attempts] == [43_198, 42_868, 0]
     assert "cut from 12 h to what SQS allows" in timeline.attempts[0].notes
-
-
-def test_a_message_that_would_expire_waits_as_a_copy_and_on_fifo_is_dead_lettered() -> None:
-    queue = queue_of("orders", "orders-dlq", 50, MessageRetentionPeriod=DAY)
-    timeline = planned(5, Fixed(8 * HOUR), queue=queue)
-    assert shown(timeline) == [
-        (1, 1, 0, "retry"),
-        (2, 2, 8 * HOUR, "retry"),  # 16 hours old at its end, of 24
-        (3, 3, 16 * HOUR, "retry as a copy"),
-        (4, 2, 24 * HOUR, "retry"),
-        (5, 3, 32 * HOUR, "dead letter"),
-    ]
-    assert "the retention of the queue is 1 d" in timeline.warnings[0]
-    fifo = queue_of("orders.fifo", "dlq.fifo", 50, MessageRetentionPeriod=DAY)
-    assert shown(planned(5, Fixed(8 * HOUR), queue=fifo))[-1] == (3, 3, 16 * HOUR, "dead letter")
-
-
-def test_fifo_refuses_copies_that_would_lose_their_place_or_have_a_delay() -> None:
-    fifo = queue_of("orders.fifo", "dlq.fifo", 50)
-    steps = RetryInPlace(), SendAgain("a"), SendAgain("b", delay=5), DeadLetter()
-    timeline = planned(2, None, *steps, queue=fifo)
-    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 30, "dead letter")]
-    assert [note.partition(" ")[0] for note in timeline.last.notes] == ["SendAgain('a')", "SendAgain('b')"]
-
-
-def test_without_a_dead_letter_queue_the_message_stays() -> None:
-    timeline = planned(2, Fixed(10), queue=queue_of("orders"))
-    assert shown(timeline)[-1] == (2, 2, 10, "stays")
-    assert "every 15 min. Add a RedrivePolicy" in timeline.warnings[0]
-
-
-def test_a_list_without_an_end_goes_on_until_the_last_delivery() -> None:
-    queue = queue_of("orders", "orders-dlq", 4)
-    timeline = planned(2, Fixed(10), RetryInPlace(), queue=queue)
-    assert [each[3] for each in shown(timeline)] == ["retry", "retry, unhandled", "retry, unhandled", "dead letter"]
 
 
 def test_a_backoff_of_your_own_has_the_bounds_of_samples() -> None:
