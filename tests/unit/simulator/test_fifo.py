@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.simulator.account import Account, refused
@@ -53,7 +53,6 @@ def receivable(account: Account) -> dict[str, list[str]]:
     return bodies
 
 
-@settings(max_examples=150)
 @given(script=st.lists(steps, min_size=10, max_size=60))
 def test_a_receive_returns_the_messages_of_each_group_before_the_first_invisible_one(
     script: list[tuple[Any, ...]],

@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_history(realism: Realism) -> None:
     def play(seed: int) -> list[str]:
         with Sandbox(seed=seed, realism=realism) as sandbox:
             handler = fails.replace(backoff=Exponential(10, jitter="full"))
-            work(sandbox, handler, *({"id": number} for number in range(20)))
+            work(sandbox, handler, *({"id": number} for number in range(8)))
             return [str(event) for event in sandbox.run(check=False).events]
 
     assert play(1) == play(1)
