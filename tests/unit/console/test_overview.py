@@ -67,44 +67,26 @@ BUSY = steady(30)
         (history(reading(40), left=BUSY), None, []),
         (history(), history(reading(0)), []),
         (history(), history(reading(1)), ["1 dead letter waits for a decision."]),
-        (
-            history(),
-            history(reading(2, at=30), reading(1_002)),
-            ["1,002 dead letters; 1,000 arrived in the last 30 min."],
-        ),
+        (history(), history(reading(2, at=30), reading(1_002)),
+         ["1,002 dead letters; 1,000 arrived in the last 30 min."]),
         (history(), history(reading(9, at=30), reading(3)), ["3 dead letters wait for a decision."]),
         (history(is_gone=True), None, ["The queue does not exist."]),
-        (
-            history(),
-            history(is_gone=True),
-            ["The dead-letter queue does not exist: SQS refuses to move messages there."],
-        ),
+        (history(), history(is_gone=True),
+         ["The dead-letter queue does not exist: SQS refuses to move messages there."]),
         (history(problem="AWS denies access."), None, ["It cannot be read: AWS denies access."]),
-        (
-            history(reading(5, at=20), reading(7), left=steady(0)),
-            None,
-            ["No message has left the queue for 10 min; 7 are ready."],
-        ),
+        (history(reading(5, at=20), reading(7), left=steady(0)), None,
+         ["No message has left the queue for 10 min; 7 are ready."]),
         (history(reading(0, at=5), reading(7), left=steady(0)), None, []),  # they have just come
         (history(reading(5, at=20), reading(7)), None, []),  # how many leave is not known
-        (
-            history(reading(10, at=11), reading(500), left=BUSY),
-            None,
-            ["The queue grows: 500 are ready, 10 were 10 min ago."],
-        ),
+        (history(reading(10, at=11), reading(500), left=BUSY), None,
+         ["The queue grows: 500 are ready, 10 were 10 min ago."]),
         (history(reading(400, at=11), reading(500), left=BUSY), None, []),
-        (
-            history(reading(1, oldest=3.5 * DAY, retention=4 * DAY)),
-            None,
-            ["The oldest message is deleted in 12 h, when its retention ends."],
-        ),
-        (
-            history(reading(in_flight=119_000), left=BUSY),
-            None,
-            ["119,000 messages are in flight; at 120,000 SQS delivers no more of them."],
-        ),
+        (history(reading(1, oldest=3.5 * DAY, retention=4 * DAY)), None,
+         ["The oldest message is deleted in 12 h, when its retention ends."]),
+        (history(reading(in_flight=119_000), left=BUSY), None,
+         ["119,000 messages are in flight; at 120,000 SQS delivers no more of them."]),
     ],
-)
+)  # fmt: skip
 def test_the_state_that_needs_a_person_is_said_in_words(
     own: QueueHistory, dead: QueueHistory | None, texts: list[str]
 ) -> None:
@@ -114,13 +96,15 @@ def test_the_state_that_needs_a_person_is_said_in_words(
 def test_a_paused_or_suspended_consumer_is_named_with_the_command_that_resumes_it() -> None:
     """Mappings of other sources, accounts and states are none of its."""
     note = Note("suspended", NOW, NOW, None, Setting(False, None), Setting(True, None), ended=240, failed=230)
+    sqs, function = "arn:aws:sqs:eu-west-1", "arn:aws:lambda:eu-west-1:123456789012:function:"
     mappings = [
-        ("arn:aws:sqs:eu-west-1:123456789012:orders", "Disabled", "shop-orders:live"),
-        ("arn:aws:sqs:eu-west-1:123456789012:orders", "Enabled", "shop-copies"),
-        ("arn:aws:sqs:eu-west-1:210987654321:payments", "Disabled", "shop-payments"),
+        (f"{sqs}:123456789012:orders", "Disabled", "shop-orders:live"),
+        (f"{sqs}:123456789012:orders", "Enabled", "shop-copies"),
+        (f"{sqs}:210987654321:payments", "Disabled", "shop-payments"),
         ("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "Disabled", "shop-stream"),
-        ("arn:aws:sqs:eu-west-1:123456789012:scans", "Disabled", "shop-scans"),
+        (f"{sqs}:123456789012:scans", "Disabled", "shop-scans"),
     ]
+    keys = ("EventSourceMappingArn", "EventSourceArn", "State", "FunctionArn")
 
     class Lambda:
         def get_paginator(self, operation: str) -> "Lambda":
@@ -128,20 +112,8 @@ def test_a_paused_or_suspended_consumer_is_named_with_the_command_that_resumes_i
             return self
 
         def paginate(self) -> list[dict[str, Any]]:
-            function = "arn:aws:lambda:eu-west-1:123456789012:function:"
-            return [
-                {
-                    "EventSourceMappings": [
-                        {
-                            "EventSourceMappingArn": name,
-                            "EventSourceArn": arn,
-                            "State": state,
-                            "FunctionArn": function + name,
-                        }
-                    ]
-                }
-                for arn, state, name in mappings
-            ]
+            values = [(name, arn, state, function + name) for arn, state, name in mappings]
+            return [{"EventSourceMappings": [dict(zip(keys, each, strict=True))]} for each in values]
 
         def list_tags(self, *, Resource: str) -> dict[str, Any]:
             assert Resource in ("shop-orders:live", "shop-scans")
@@ -151,20 +123,14 @@ def test_a_paused_or_suspended_consumer_is_named_with_the_command_that_resumes_i
     assert paused == {"orders": ("shop-orders:live",), "scans": ("shop-scans",)}
     assert suspended == {"scans": "suspended since 08:00 UTC: 96% of 240 runs failed; next probe 08:05"}
     own = history(reading(3))
+    resume = "tarry resume --queue orders"
     own.guard = suspended["scans"]
     [row] = overview(own).rows
-    assert row.concerns == (Concern(SOON, f"Its consumer is {own.guard}.", "tarry resume --queue orders"),)
-    assert row.interrupted == "suspended"
+    assert (row.interrupted, row.concerns) == ("suspended", (Concern(SOON, f"Its consumer is {own.guard}.", resume),))
     own.guard, own.paused = "", paused["orders"]
     [row] = overview(own).rows
-    assert row.concerns == (
-        Concern(
-            SOON,
-            "shop-orders:live is paused: Lambda delivers no messages of this queue to it.",
-            "tarry resume --queue orders",
-        ),
-    )
-    assert row.interrupted == "paused"
+    text = "shop-orders:live is paused: Lambda delivers no messages of this queue to it."
+    assert (row.interrupted, row.concerns) == ("paused", (Concern(SOON, text, resume),))
 
 
 def test_the_most_urgent_queue_comes_first_then_the_one_with_most_dead_letters() -> None:

@@ -19,14 +19,8 @@ from tarry.tools.template.model import TemplateLayer
 
 SQS = "arn:aws:sqs:us-east-1:123456789012:"
 ARN = "arn:aws:sqs:eu-west-1:999999999999:orders"
-ORDERS = TemplateFunction(
-    "Orders",
-    "orders",
-    "arn:aws:lambda:eu-west-1:123456789012:function:orders",
-    Path("orders"),
-    "app.handler",
-    memory_mb=512,
-)
+FUNCTION_ARN = "arn:aws:lambda:eu-west-1:123456789012:function:orders"
+ORDERS = TemplateFunction("Orders", "orders", FUNCTION_ARN, Path("orders"), "app.handler", memory_mb=512)
 
 # event files
 
@@ -48,21 +42,12 @@ def test_a_record_is_sent_with_all_parameters_of_send_message(tmp_path: Path) ->
             "blob": {"dataType": "Binary", "binaryValue": base64.b64encode(b"\x00\xff").decode()},
         },
     }
-    assert read_samples(write(tmp_path, record)) == [
-        Sample(
-            number=1,
-            queue="orders.fifo",
-            body="text",
-            attributes={
-                "kind": {"DataType": "String.label", "StringValue": "x"},
-                "blob": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
-            },
-            group_id="group",
-            deduplication_id="once",
-            trace_header="Root=1",
-            receive_count=3,
-        )
-    ]
+    attributes = {
+        "kind": {"DataType": "String.label", "StringValue": "x"},
+        "blob": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+    }
+    sample = Sample(1, "orders.fifo", "text", attributes, "group", "once", "Root=1", receive_count=3)
+    assert read_samples(write(tmp_path, record)) == [sample]
 
 
 OWN: dict[str, Any] = {"body": "x", "eventSourceARN": ARN}
@@ -152,6 +137,7 @@ def test_a_line_is_a_call_with_the_operation_as_in_boto3_or_in_the_documentation
     assert stored_values([put, listed, secret]) == {("ssm", "/rate"): "7", ("secretsmanager", "db"): "s"}
 
 
+NO_OPERATION = ", line 2: s3 has no operation 'putobjekt'; did you mean put_o"
 MISSING = 'Missing required parameter in input: "Key"; Invalid type for parameter Bucket, value: 1'
 
 
@@ -164,10 +150,7 @@ MISSING = 'Missing required parameter in input: "Key"; Invalid type for paramete
         ('{"service": 3, "operation": "x"}', ", line 2: service must be a text; write a call such as {"),
         ('{"service": "s3", "operation": "x", "parameters": []}', ", line 2: parameters must be an object; write"),
         ('{"service": "dynamo", "operation": "x"}', ", line 2: boto3 has no service 'dynamo'; did you mean dynamodb?"),
-        (
-            '{"service": "s3", "operation": "putobjekt"}',
-            ", line 2: s3 has no operation 'putobjekt'; did you mean put_o",
-        ),
+        ('{"service": "s3", "operation": "putobjekt"}', NO_OPERATION),
         ('{"service": "s3", "operation": "put_object", "parameters": {"Bucket": 1}}', f", line 2: {MISSING}"),
         ("\xff", " is not text: byte 96 is not UTF-8; give a file"),
     ],
