@@ -27,24 +27,6 @@ def exhaust(account: Account, queue: str, receives: int = 2) -> None:
         account.wait(30)
 
 
-def test_a_moved_message_keeps_its_id_body_and_attributes_and_others_are_received(account: Account) -> None:
-    # FACTS 1.4 and 2; PLATFORM 7
-    trace = {"AWSTraceHeader": text("Root=1-2-3")}
-    sent = account.send("orders", "hello", MessageAttributes={"a": text("b")}, MessageSystemAttributes=trace)
-    exhaust(account, "orders")
-    account.wait(3600)
-    assert account.sqs.depth("dead").ready == 0
-    account.send("orders", "fresh")
-    assert account.bodies("orders") == ["fresh"]
-    [(_, fields)] = account.recorded("moved")
-    assert (fields["queue"], fields["to"], fields["delivery_id"]) == ("orders", "dead", sent)
-    [dead] = account.receive("dead")
-    assert (dead["MessageId"], dead["Body"], dead["MessageAttributes"]) == (sent, "hello", {"a": text("b")})
-    kept = {"AWSTraceHeader": "Root=1-2-3", "ApproximateReceiveCount": "3", "SentTimestamp": "1800000000000"}
-    kept |= {"ApproximateFirstReceiveTimestamp": kept["SentTimestamp"]}
-    assert dead["Attributes"].items() >= {**kept, "DeadLetterQueueSourceArn": account.sqs.arn("orders")}.items()
-
-
 def test_a_fifo_group_continues_after_its_head_was_moved(account: Account) -> None:
     for body in ("1", "2"):
         account.send("ledger.fifo", body, group="a")
@@ -89,22 +71,6 @@ def dead_letters(account: Account, count: int = 1) -> list[str]:
     exhaust(account, "orders")
     account.receive("orders")
     return sent
-
-
-def test_a_move_task_sends_all_messages_back_as_new_ones_and_records_both(account: Account) -> None:  # PLATFORM 24
-    [sent] = dead_letters(account)
-    move(account)
-    assert account.sqs.peek("dead") == []
-    [back] = account.receive("orders")
-    assert (back["Body"], back["MessageAttributes"]) == ("hello", {"a": text("b")})
-    assert back["MessageId"] != sent
-    assert back["Attributes"]["ApproximateReceiveCount"] == "1"
-    assert "DeadLetterQueueSourceArn" not in back["Attributes"]
-    assert (last_task(account)["Status"], last_task(account)["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
-    [moved] = [fields for _, fields in account.recorded("moved") if fields["queue"] == "dead"]
-    (_, new) = account.recorded("sent")[-1]
-    assert (moved["delivery_id"], moved["new_delivery_id"]) == (sent, new["delivery_id"])
-    assert new["origin"] == "redrive"
 
 
 def test_a_message_sent_directly_to_the_dead_letter_queue_can_only_be_moved_elsewhere(account: Account) -> None:

@@ -32,44 +32,28 @@ CHANGE = ObjectChange(
 )
 
 
+RECORD: dict[str, Any] = {
+    "eventVersion": "2.5", "eventSource": "aws:s3", "awsRegion": "eu-west-1", "eventName": "ObjectCreated:Put",
+    "eventTime": "2027-01-15T08:00:00.125Z", "userIdentity": {"principalId": "AWS:local"},
+    "requestParameters": {"sourceIPAddress": "127.0.0.1"},
+    "responseElements": {"x-amz-request-id": "C3D13FE58DE4C810", "x-amz-id-2": "tarry/local="},
+    "s3": {
+        "s3SchemaVersion": "1.0", "configurationId": "Uploads",
+        "bucket": {"name": "files", "ownerIdentity": {"principalId": "LOCAL"}, "arn": "arn:aws:s3:::files"},
+        "object": {
+            "key": "in/red+flower%2B%C3%BC%281%29.jpg", "size": 14, "eTag": "518184f1449ab62320473984c5738d6a",
+            "sequencer": "006A6EF6F74389E232",
+        },
+    },
+}  # fmt: skip
+
+
 def test_the_record_of_a_created_object_has_the_documented_fields() -> None:
-    assert notification_of(CHANGE, "Uploads") == {
-        "Records": [
-            {
-                "eventVersion": "2.5",
-                "eventSource": "aws:s3",
-                "awsRegion": "eu-west-1",
-                "eventTime": "2027-01-15T08:00:00.125Z",
-                "eventName": "ObjectCreated:Put",
-                "userIdentity": {"principalId": "AWS:local"},
-                "requestParameters": {"sourceIPAddress": "127.0.0.1"},
-                "responseElements": {"x-amz-request-id": "C3D13FE58DE4C810", "x-amz-id-2": "tarry/local="},
-                "s3": {
-                    "s3SchemaVersion": "1.0",
-                    "configurationId": "Uploads",
-                    "bucket": {
-                        "name": "files",
-                        "ownerIdentity": {"principalId": "LOCAL"},
-                        "arn": "arn:aws:s3:::files",
-                    },
-                    "object": {
-                        "key": "in/red+flower%2B%C3%BC%281%29.jpg",
-                        "size": 14,
-                        "eTag": "518184f1449ab62320473984c5738d6a",
-                        "sequencer": "006A6EF6F74389E232",
-                    },
-                },
-            }
-        ]
-    }
+    assert notification_of(CHANGE, "Uploads") == {"Records": [RECORD]}
     assert check_of("files", CHANGE.time, "C3D1") == {
-        "Service": "Amazon S3",
-        "Event": "s3:TestEvent",
-        "Time": "2027-01-15T08:00:00.125Z",
-        "Bucket": "files",
-        "RequestId": "C3D1",
-        "HostId": "tarry/local=",
-    }
+        "Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2027-01-15T08:00:00.125Z", "Bucket": "files",
+        "RequestId": "C3D1", "HostId": "tarry/local=",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -88,30 +72,18 @@ def test_size_etag_and_sequencer_are_there_where_s3_has_them(name: str, expected
 
 def test_the_event_for_eventbridge_has_the_documented_fields_and_the_key_as_it_is() -> None:
     assert event_of(replace(CHANGE, version_id="v1"), "17793124") == {
-        "version": "0",
-        "id": "17793124",
-        "detail-type": "Object Created",
-        "source": "aws.s3",
-        "account": "123456789012",
-        "time": 1_800_000_000.125,
-        "region": "eu-west-1",
+        "version": "0", "id": "17793124", "detail-type": "Object Created", "source": "aws.s3",
+        "account": "123456789012", "time": 1_800_000_000.125, "region": "eu-west-1",
         "resources": ["arn:aws:s3:::files"],
         "detail": {
-            "version": "0",
-            "bucket": {"name": "files"},
+            "version": "0", "bucket": {"name": "files"}, "request-id": "C3D13FE58DE4C810", "requester": "123456789012",
+            "source-ip-address": "127.0.0.1", "reason": "PutObject",
             "object": {
-                "key": "in/red flower+ü(1).jpg",
-                "size": 14,
-                "etag": "518184f1449ab62320473984c5738d6a",
-                "version-id": "v1",
-                "sequencer": "006A6EF6F74389E232",
+                "key": "in/red flower+ü(1).jpg", "size": 14, "etag": "518184f1449ab62320473984c5738d6a",
+                "version-id": "v1", "sequencer": "006A6EF6F74389E232",
             },
-            "request-id": "C3D13FE58DE4C810",
-            "requester": "123456789012",
-            "source-ip-address": "127.0.0.1",
-            "reason": "PutObject",
         },
-    }
+    }  # fmt: skip
     removed = event_of(replace(CHANGE, name="ObjectRemoved:Delete"), "1")
     assert (removed["detail-type"], removed["detail"]["reason"]) == ("Object Deleted", "DeleteObject")
     assert removed["detail"]["deletion-type"] == "Permanently Deleted"
