@@ -254,6 +254,7 @@ ACCEPTED: list[Request] = [
     send(queue="ledger.fifo", MessageGroupId="a", DelaySeconds=0),
     batch(*HALVES),
     change(RedrivePolicy=redrive("private")),
+    change("ledger.fifo", FifoQueue="true"),
     change("fast.fifo", DeduplicationScope="queue", FifoThroughputLimit="perQueue"),
     create(RedrivePolicy=redrive("dead", "42")),
     create("orders", VisibilityTimeout="30"),
