@@ -92,25 +92,10 @@ WITH_A_STORE = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(me
 
 def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client() -> None:  # SPEC G2, O1
     """With an attempt store, it loads nothing more."""
-    batches = [
-        (SYNC, STANDARD),
-        (VERDICT, STANDARD),
-        (BATCH, STANDARD),
-        (SYNC, FIFO),
-        (BATCH, FIFO),
-        (ATTRIBUTES, WITH_ATTRIBUTES),
-        (WITH_A_STORE, STANDARD),
-    ]
+    batches = [(SYNC, STANDARD), (VERDICT, STANDARD), (BATCH, STANDARD), (SYNC, FIFO), (BATCH, FIFO)]
+    batches += [(ATTRIBUTES, WITH_ATTRIBUTES), (WITH_A_STORE, STANDARD)]
     unused = "assert 'tarry.settle.attempts' not in sys.modules, 'nothing was to be tracked'"
     assert heavy_modules_after(f"{clean_batches(*batches)}\n{unused}") == []
-
-
-def test_a_clean_batch_makes_no_object_for_a_message_but_the_handlers_and_loads_nothing_of_a_store() -> None:
-    """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
-    of_failures = {"tarry.message.delivery", "tarry.run.verdicts", "tarry.run.order"}
-    unused = f"assert not {of_failures | {'tarry.record.attempt_store', 'tarry.settle.attempts'}} & set(sys.modules)"
-    program = clean_batches((SYNC, FIFO), (SYNC, STANDARD)).replace("from tarry import *", "from tarry import consumer")
-    assert heavy_modules_after(f"{program}\n{unused}") == []
 
 
 def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:  # SPEC G2
@@ -182,7 +167,7 @@ def of_tarry(modules: set[str]) -> set[str]:
 def test_a_clean_batch_loads_22_modules_of_tarry_and_neither_typing_nor_threading(
     handler: str, batch: dict[str, Any], more: str
 ) -> None:  # DESIGN 5
-    """docs/decisions/0001-cold-start.md."""
+    """docs/decisions/0001-cold-start.md. Deliveries, with attempts and groups, are made once a message has failed."""
     loaded = modules_of_first_batch(batch, handler=handler)
     assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split(), *more.split()}
     assert not {"contextlib", "datetime", "threading", "typing"} & loaded

@@ -170,7 +170,9 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_page_gets_the_last_fragment_of_its_topics_once() -> None:
+def test_a_page_gets_the_last_fragment_of_its_topics_once_also_if_it_opens_later() -> None:
+    """From any thread; what is kept for pages is bounded."""
+
     async def main() -> None:
         parts = Live()
         parts.begin()
@@ -181,34 +183,16 @@ def test_a_page_gets_the_last_fragment_of_its_topics_once() -> None:
         parts.publish("other", "not of this page")
         await settled()
         assert taken(page) == [("job", "3 of 9")]
-        parts.publish("job", "3 of 9")
+        thread = threading.Thread(target=parts.publish, args=("job", "3 of 9"))
+        thread.start()
+        thread.join()
         await settled()
         assert taken(page) == []
         parts.unsubscribe(page)
         assert not parts.is_watched("job")
-
-    asyncio.run(main())
-
-
-def test_a_page_that_opens_later_gets_what_was_published_last_from_any_thread() -> None:
-    async def main() -> None:
-        parts = Live()
-        parts.begin()
-        thread = threading.Thread(target=parts.publish, args=("job", "done"))
-        thread.start()
-        thread.join()
-        await settled()
-        page = parts.subscribe(["job"])
-        assert page.wake.is_set()
-        assert taken(page) == [("job", "done")]
-
-    asyncio.run(main())
-
-
-def test_what_is_kept_for_pages_is_bounded() -> None:
-    async def main() -> None:
-        parts = Live()
-        parts.begin()
+        later = parts.subscribe(["job"])
+        assert later.wake.is_set()
+        assert taken(later) == [("job", "3 of 9")]
         for number in range(live.MAX_KEPT + 1):
             parts.publish(f"job-{number}", "done")
         await settled()

@@ -181,15 +181,8 @@ def test_a_report_of_an_unsettled_run_says_so(sandbox: Sandbox) -> None:
 
 
 def test_a_duration_is_shown_with_units() -> None:
-    shown = {
-        0: "0 s",
-        0.4: "0.4 s",
-        1: "1 s",
-        59.6: "1 min",
-        90: "1 min 30 s",
-        43_200: "12 h",
-        90_061: "1 d 1 h 1 min 1 s",
-    }
+    shown = {0: "0 s", 0.4: "0.4 s", 1: "1 s", 59.6: "1 min", 90: "1 min 30 s", 43_200: "12 h"}
+    shown |= {90_061: "1 d 1 h 1 min 1 s"}
     assert {seconds: duration(seconds) for seconds in shown} == shown
 
 
