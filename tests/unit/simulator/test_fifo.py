@@ -105,6 +105,37 @@ def test_the_sequence_numbers_of_a_fifo_queue_increase(account: Account) -> None
     assert len(numbers[0]) == 20
 
 
+@pytest.mark.parametrize(
+    ("attribute", "invisible", "left"), [("DelaySeconds", 0, ["a1"]), ("MessageRetentionPeriod", 600, ["a2"])]
+)
+def test_the_delay_of_a_queue_delays_its_groups_and_they_continue_when_their_heads_have_expired(
+    attribute: str, invisible: int, left: list[str]
+) -> None:  # PLATFORM 5
+    account = account_of(**{attribute: 60})
+    send(account, "a1")
+    account.wait(30)
+    send(account, "a2")
+    assert len(account.receive(QUEUE, most=1, VisibilityTimeout=invisible)) == bool(invisible)
+    account.wait(30)
+    assert account.bodies(QUEUE) == left
+
+
+def test_a_group_that_was_received_without_a_visibility_timeout_or_released_goes_behind_the_groups_that_waited(
+    account: Account,
+) -> None:
+    """As recorded; more of it in the probes of fact 34a."""
+    send(account, "a1", "b1", "b2", "c1", "a2")
+    account.wait(1)
+    assert account.bodies(QUEUE, most=3, VisibilityTimeout=0) == ["a1", "a2", "b1"]
+    got = handles(account, VisibilityTimeout=600)
+    assert list(got) == ["c1", "a1", "a2", "b1", "b2"]
+    account.wait(1)
+    for body in ("b1", "a1"):
+        account.change_visibility(QUEUE, got[body], 0)
+        account.wait(1)
+    assert account.bodies(QUEUE) == ["b1", "a1"]
+
+
 def test_only_received_messages_of_a_group_count_as_not_visible(account: Account) -> None:
     send(account, "a1", "a2", "a3", "b1")
     handle = handles(account, most=2)["a2"]

@@ -332,6 +332,14 @@ def test_a_throttled_batch_is_retried_with_growing_pauses_and_dropped_when_its_m
     assert rig.scheduler.now == pytest.approx(START + 30, abs=0.1)
 
 
+def test_a_throttled_batch_still_counts_towards_the_concurrency() -> None:
+    """Otherwise the mapping would keep receiving messages that cannot run."""
+    rig = throttled_for(3600, batch_size=1, queue_visibility_seconds=30, maximum_concurrency=5)
+    rig.send(*names(12))
+    rig.scheduler.run(START + 29)
+    assert len(rig.waiting) == 7
+
+
 # FIFO
 
 
@@ -361,6 +369,12 @@ def test_a_waiting_batch_is_dropped_when_its_messages_are_visible_again() -> Non
     rig.run()
     assert (rig.batches, rig.deleted) == ([["a1"]], ["a1"])
     assert [event["delivery_ids"] for event in rig.recorded("dropped")] == [["a2"]]
+
+
+def test_group_ids_on_a_standard_queue_do_not_order_messages() -> None:  # PLATFORM 14
+    rig = MappingRig(batch_size=1)
+    rig.send("a1", "a2", group="a")
+    assert (rig.run().most_running, rig.invoked_at) == (2, [0, 0])
 
 
 # failing requests, starting and stopping

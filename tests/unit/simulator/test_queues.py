@@ -32,6 +32,16 @@ def test_a_queue_has_a_url_and_an_arn_and_is_found_by_a_url_of_any_host(account:
         account.sqs.call("GetQueueAttributes", {"QueueUrl": "http://localhost:9324/210987654321/orders"})
 
 
+def test_only_the_requested_attributes_of_a_queue_are_returned(account: Account) -> None:
+    account.wait(5)
+    account.call("SetQueueAttributes", "orders", Attributes={"VisibilityTimeout": "5"})
+    names = ["VisibilityTimeout", "CreatedTimestamp", "LastModifiedTimestamp", "RedrivePolicy"]
+    attributes = dict(zip(names, ("5", "1800000000", "1800000005"), strict=False))
+    for asked, answer in ((names, {"Attributes": attributes}), (["RedrivePolicy"], {})):
+        assert account.call("GetQueueAttributes", "orders", AttributeNames=asked) == answer
+    assert account.call("GetQueueAttributes", "orders") == {}
+
+
 def test_queues_are_listed_by_prefix_with_pagination(account: Account) -> None:
     names = [account.queue(f"other-{number}") for number in (1, 2, 3)]
     urls = [account.sqs.url(name) for name in names]
@@ -140,6 +150,29 @@ def test_the_size_of_a_message_is_in_bytes_and_includes_its_attributes_but_not_i
     account.send("small", body, MessageAttributes=attributes, MessageSystemAttributes={"AWSTraceHeader": text("R")})
     with refused("InvalidParameterValue", "Message must be shorter than 1024 bytes."):
         account.send("small", body + "x", MessageAttributes=attributes)
+
+
+def test_a_receive_returns_only_the_requested_attributes_and_their_digest(account: Account) -> None:
+    """The digests are from AWS. A prefix ends at the dot if it has one."""
+    attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
+    account.send("orders", "msg", MessageAttributes=attributes)
+    for asked, returned, digest in (
+        (["Hello", "General"], ["General", "Hello"], "fca026605781cb4126a1e9044df24232"),
+        (["Hello", "nothing"], ["Hello"], "a311262e065454b75da111d535b8dacd"),
+        (["Hel.*"], ["Hello", "Help.Me"], "83fee93c1bcd8b9a5a923ffacdc636c7"),
+        *((none, [], None) for none in (["Help.Me*"], ["Help*"], [])),
+    ):
+        [message] = account.receive("orders", MessageAttributeNames=asked, VisibilityTimeout=0)
+        assert sorted(message.get("MessageAttributes", {})) == returned
+        assert message.get("MD5OfMessageAttributes") == digest
+
+
+@pytest.mark.parametrize("asked", [{"AttributeNames": ["SenderId"]}, {"MessageSystemAttributeNames": ["SenderId"]}, {}])
+def test_a_receive_returns_only_the_requested_system_attributes(account: Account, asked: dict[str, Any]) -> None:
+    account.send("orders")
+    [message] = account.receive("orders", **{"AttributeNames": [], **asked})
+    assert list(message.get("Attributes", {})) == (["SenderId"] if asked else [])
+    assert ("Attributes" in message) == bool(asked)
 
 
 def test_the_answer_to_a_send_has_the_digest_of_the_system_attributes(account: Account) -> None:  # PLATFORM 21

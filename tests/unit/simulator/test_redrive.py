@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tarry.tools.simulator.sqs import SqsError
-from tests.facts.platforms.simulator import simulated_platform
 from tests.unit.simulator.account import Account, refused, text
 
 
@@ -25,6 +24,18 @@ def exhaust(account: Account, queue: str, receives: int = 2) -> None:
     for _ in range(receives):
         assert account.receive(queue)
         account.wait(30)
+
+
+def test_a_moved_message_keeps_its_trace_and_its_times(account: Account) -> None:  # FACTS 1.4 and 2
+    trace = {"AWSTraceHeader": text("Root=1-2-3")}
+    account.send("orders", "hello", MessageSystemAttributes=trace)
+    exhaust(account, "orders")
+    account.wait(3600)
+    assert account.sqs.depth("dead").ready == 0
+    assert account.receive("orders") == []
+    [dead] = account.receive("dead")
+    kept = {"AWSTraceHeader": "Root=1-2-3", "ApproximateReceiveCount": "3", "SentTimestamp": "1800000000000"}
+    assert dead["Attributes"].items() >= {**kept, "ApproximateFirstReceiveTimestamp": "1800000000000"}.items()
 
 
 def test_a_fifo_group_continues_after_its_head_was_moved(account: Account) -> None:
@@ -94,7 +105,9 @@ def test_a_move_task_that_runs_can_be_cancelled_and_another_started_then(account
     account.wait(10)
     assert (account.sqs.depth("orders").ready, account.sqs.depth("dead").ready) == (2, 1)
     move(account)
-    assert account.sqs.depth("orders").ready == 3
+    back = account.receive("orders")
+    assert len(back) == 3
+    assert not any("DeadLetterQueueSourceArn" in each["Attributes"] for each in back)
 
 
 def test_a_move_task_moves_messages_at_its_rate_and_wakes_who_waits_for_them(account: Account) -> None:
@@ -120,20 +133,6 @@ def test_a_move_task_moves_messages_at_its_rate_and_wakes_who_waits_for_them(acc
     gone = {"Status": "FAILED", "FailureReason": "AWS.SimpleQueueService.NonExistentQueue"}
     task = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"][0]
     assert task.items() >= {**gone, "ApproximateNumberOfMessagesMoved": 1}.items()
-
-
-def test_a_mapping_receives_what_a_move_task_brings_as_it_arrives() -> None:
-    with simulated_platform() as platform:
-        url, dead = platform.queue_with_dlq(1, VisibilityTimeout=60)
-        for number in range(3):
-            platform.send(url, {"number": number})
-        platform.receive(url, 3)
-        platform.wait(61)
-        assert platform.receive(url) == []
-        platform.connect(url)
-        platform.sqs.start_message_move_task(SourceArn=platform.arn(dead), MaxNumberOfMessagesPerSecond=1)
-        began = [each.began for each in platform.invoked(url, 3)]
-        assert [round(at - began[0]) for at in began] == [0, 1, 2]
 
 
 def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight(account: Account) -> None:
