@@ -9,13 +9,11 @@ import pytest
 
 from tarry import (
     Batch,
-    BatchError,
     Consumer,
     DeadLetter,
     Defer,
     Failure,
     Fixed,
-    LocalRetry,
     Message,
     Outcome,
     Reject,
@@ -383,28 +381,6 @@ ONCE = ("partial_failure", "crash_before", "crash_after")
 def test_a_failed_request_or_a_crash_breaks_no_rule(sandbox: Sandbox, kind: str, operation: str) -> None:
     work(sandbox, failing(max_attempts=2), "a", "b")
     sandbox.faults.add(kind, operation=operation, times=1 if kind in ONCE else 2)
-    assert rules(sandbox) == set()
-
-
-def test_verdicts_of_all_kinds_break_no_rule(sandbox: Sandbox) -> None:
-    verdicts = {"0": Retry(5), "1": Defer(5), "2": Reject("no"), "3": SystemExit(), "4": ValueError("x")}
-
-    @consumer(max_attempts=2, on_failure=[LocalRetry(1), RetryInPlace(), SendAgain("again", times=1)])
-    def handler(message: Message) -> None:
-        if (verdict := verdicts.pop(message.body, None)) is not None:
-            raise verdict
-
-    work(sandbox, handler, *verdicts)
-    assert rules(sandbox) == set()
-
-
-def test_a_batch_error_on_fifo_breaks_no_rule(sandbox: Sandbox) -> None:
-    @batch_consumer(backoff=Fixed(5))
-    def handler(batch: Batch) -> None:
-        if batch[0].receive_count == 1 and len(batch) > 2:
-            raise BatchError(index=1)
-
-    work(sandbox, handler, *"abcd", queue=FIFO)
     assert rules(sandbox) == set()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tarry.tools.testing.sandbox
-from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry import Fixed, Message, consumer
 from tarry.testing import Sandbox
 from tarry.world import World, current
 from tests.sandboxes import work
@@ -134,20 +134,6 @@ def test_a_failed_message_that_lambda_deletes_is_lost(sandbox: Sandbox) -> None:
     with pytest.raises(AssertionError, match=r"no message is lost: .*ReportBatchItemFailures"):
         sandbox.run()
     assert "deleted, though it was WAITING_RETRY" in str(sandbox.report())
-
-
-def test_an_eagerly_acknowledged_message_is_not_lost_in_a_crash(sandbox: Sandbox) -> None:
-    @batch_consumer(ack="eager")
-    def handler(batch: Batch) -> None:
-        for message in batch:
-            message.ack()
-            sandbox.sleep(5)
-
-    work(sandbox, handler, *"012")
-    sandbox.faults.add("crash", seconds=8)
-    sandbox.run()
-    deleted = [event.at for event in sandbox.report().events if event.what == "deleted"]
-    assert min(deleted) < sandbox.now - 10
 
 
 def test_failures_that_a_mapping_ignores_are_warned_about_once_and_shown(sandbox: Sandbox) -> None:
