@@ -125,14 +125,6 @@ def test_a_move_task_moves_messages_at_its_rate_and_wakes_who_waits_for_them(acc
     assert last_task(account).items() >= {"Status": "COMPLETED", **numbers}.items()
     sent = [message.sent_at for message in account.sqs.peek("orders")]
     assert [at - sent[0] for at in sent] == [0, 1, 2]
-    dead_letters(account, 3)
-    account.queue("elsewhere")
-    move(account, DestinationArn=account.sqs.arn("elsewhere"), MaxNumberOfMessagesPerSecond=1)
-    account.call("DeleteQueue", "elsewhere")
-    account.wait(1)
-    gone = {"Status": "FAILED", "FailureReason": "AWS.SimpleQueueService.NonExistentQueue"}
-    task = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"][0]
-    assert task.items() >= {**gone, "ApproximateNumberOfMessagesMoved": 1}.items()
 
 
 def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight(account: Account) -> None:
