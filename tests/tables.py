@@ -1,13 +1,12 @@
-"""Tables of idempotency records: one in moto, whose requests can fail, and one in memory, which is slow."""
+"""Tables in moto, whose requests can fail, and a table of idempotency records in memory, which is slow."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import boto3
-from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyItemAlreadyExistsError,
     IdempotencyItemNotFoundError,
@@ -15,11 +14,8 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.config import Config
-from moto import mock_aws
 
-from tarry.tools.testing.hosting import give_powertools_the_time
 from tarry.world import current
-from tests.wire import client_error
 
 TABLE = "idempotency"
 
@@ -29,63 +25,37 @@ def no_fault(operation: str, is_applied: bool) -> None:
 
 
 class Table:
-    """The table, and the persistence layer for it."""
+    """A table in moto."""
+
+    name = TABLE
 
     def __init__(self) -> None:
-        login = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-        self._plain = boto3.client("dynamodb", **login)  # type: ignore[call-overload]
-        config = Config(retries={"total_max_attempts": 1})
-        self.client = boto3.client("dynamodb", config=config, **login)  # type: ignore[call-overload]
+        login: Any = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        self.plain = boto3.client("dynamodb", **login)
+        """A client whose requests are neither counted nor fail."""
+        self.client = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 1}), **login)
         self.operations: list[str] = []
         """The operations that were requested."""
-        self.requests: list[tuple[str, str]] = []
-        """The same, each with the key of its record."""
         self.fault: Callable[[str, bool], Exception | None] = no_fault
         """Returns the error of a request: of one that is refused, or of one whose answer is lost (it is applied)."""
         self.client.meta.events.register("before-call.dynamodb", self._before)
         self.client.meta.events.register("after-call.dynamodb", self._after)
 
     def make(self, key: str = "id") -> None:
-        self._plain.create_table(
-            TableName=TABLE,
+        self.plain.create_table(
+            TableName=self.name,
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
             BillingMode="PAY_PER_REQUEST",
         )
 
     def delete(self) -> None:
-        self._plain.delete_table(TableName=TABLE)
+        self.plain.delete_table(TableName=self.name)
         self.operations.clear()
-        self.requests.clear()
         self.fault = no_fault
 
-    def layer(self, **config: Any) -> DynamoDBPersistenceLayer:
-        """Return a layer, configured if there is any configuration."""
-        layer = DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=self.client)
-        if config:
-            layer.configure(IdempotencyConfig(**config))
-        return layer
-
-    def statuses(self) -> dict[str, str]:
-        """Return the status of each record by its key."""
-        return {item["id"]["S"]: item["status"]["S"] for item in self._plain.scan(TableName=TABLE)["Items"]}
-
-    def put(self, key: str, in_progress_until: float) -> None:
-        """Write the record of another delivery that runs."""
-        attributes = {"expiration": in_progress_until + 1e6, "in_progress_expiration": in_progress_until * 1000}
-        numbers = {name: {"N": str(int(value))} for name, value in attributes.items()}
-        self._plain.put_item(TableName=TABLE, Item={"id": {"S": key}, "status": {"S": "INPROGRESS"}, **numbers})
-
-    def refuses(self, code: str, *operations: str) -> None:
-        """Refuse these operations, or all."""
-        self.fault = lambda operation, is_applied: (
-            None if is_applied or (operations and operation not in operations) else client_error(code, "refused")
-        )
-
-    def _before(self, model: Any, params: dict[str, Any], **_: Any) -> None:
+    def _before(self, model: Any, **_: Any) -> None:
         self.operations.append(model.name)
-        body = json.loads(params["body"])
-        self.requests.append((model.name, next(iter((body.get("Key") or body["Item"]).values()))["S"]))
         if (error := self.fault(model.name, False)) is not None:
             raise error
 
@@ -94,22 +64,31 @@ class Table:
             raise error
 
 
-@contextmanager
-def tables() -> Iterator[Table]:
-    """Provide moto with a `Table` that is not made yet; all tests of a module share it, since this takes a while."""
-    with mock_aws():
-        give_powertools_the_time()
-        yield Table()
+class IdempotencyTable(Table):
+    """A table of idempotency records, and the persistence layer for it."""
+
+    def layer(self) -> DynamoDBPersistenceLayer:
+        return DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=self.client)
+
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each record by its key."""
+        return {item["id"]["S"]: item["status"]["S"] for item in self.plain.scan(TableName=TABLE)["Items"]}
+
+    def put(self, key: str, in_progress_until: float) -> None:
+        """Write the record of another delivery that runs."""
+        attributes = {"expiration": in_progress_until + 1e6, "in_progress_expiration": in_progress_until * 1000}
+        numbers = {name: {"N": str(int(value))} for name, value in attributes.items()}
+        self.plain.put_item(TableName=TABLE, Item={"id": {"S": key}, "status": {"S": "INPROGRESS"}, **numbers})
 
 
 @contextmanager
-def made(shared: Table, key: str = "id") -> Iterator[Table]:
-    """Make the table, and delete it in the end."""
-    shared.make(key)
+def made(table: Table, key: str = "id") -> Iterator[None]:
+    """Make a table, and delete it in the end."""
+    table.make(key)
     try:
-        yield shared
+        yield
     finally:
-        shared.delete()
+        table.delete()
 
 
 Seconds = float | Callable[[str, str], float]

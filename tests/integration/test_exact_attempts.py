@@ -1,14 +1,12 @@
 """Exact attempts: a table counts the runs of messages that failed (SPEC O)."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from moto import mock_aws
 
 from tarry import (
@@ -16,6 +14,7 @@ from tarry import (
     Batch,
     ConfigurationError,
     DeadLetter,
+    DropMessage,
     DynamoDBAttempts,
     Failure,
     Fixed,
@@ -31,10 +30,10 @@ from tarry.settle import attempts as tracking
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.settled import tarry_attribute
+from tests.tables import Table, made, no_fault
 from tests.wire import Queue, Wire, client_error
 
 DAY = 86_400
-TABLE = "attempts"
 
 
 class OneAtATime(DynamoDBAttempts):
@@ -53,37 +52,18 @@ class OneAtATime(DynamoDBAttempts):
             super().write(changes)
 
 
-class Table:
-    """A table of attempts in moto, whose requests are counted and can fail, and the store in it."""
+class AttemptsTable(Table):
+    """A table of attempts, and the store in it."""
+
+    name = "attempts"
 
     def __init__(self) -> None:
-        login: Any = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-        self.plain = boto3.client("dynamodb", **login)
-        client = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 1}), **login)
-        self.store = OneAtATime(TABLE, client=client)
-        self.operations: list[str] = []
-        """The operations that were requested."""
-        self.fault: Callable[[str, bool], Exception | None] = lambda operation, is_applied: None
-        """Returns the error of a request: of one that is refused, or of one whose answer is lost (it is applied)."""
-        client.meta.events.register("before-call.dynamodb", self._before)
-        client.meta.events.register("after-call.dynamodb", self._after)
-
-    def make(self, key: str = "id") -> None:
-        self.plain.create_table(
-            TableName=TABLE,
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-
-    def delete(self) -> None:
-        self.plain.delete_table(TableName=TABLE)
-        self.operations.clear()
-        self.fault = lambda operation, is_applied: None
+        super().__init__()
+        self.store = OneAtATime(self.name, client=self.client)
 
     def record(self, key: str) -> dict[str, Any]:
         """Return a record; an empty one if there is none."""
-        return dict(DynamoDBAttempts(TABLE, client=self.plain).read([key]).get(key, {}))
+        return dict(DynamoDBAttempts(self.name, client=self.plain).read([key]).get(key, {}))
 
     def requested(self) -> list[str]:
         """Return the operations since the last call."""
@@ -91,30 +71,18 @@ class Table:
         self.operations.clear()
         return found
 
-    def _before(self, model: Any, **_: Any) -> None:
-        self.operations.append(model.name)
-        if (error := self.fault(model.name, False)) is not None:
-            raise error
-
-    def _after(self, model: Any, **_: Any) -> None:
-        if (error := self.fault(model.name, True)) is not None:
-            raise error
-
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Table]:
+def shared() -> Iterator[AttemptsTable]:
     """Provide moto with a table that is not made yet; all tests of the module share it, since this takes a while."""
     with mock_aws():
-        yield Table()
+        yield AttemptsTable()
 
 
 @pytest.fixture
-def table(shared: Table) -> Iterator[Table]:
-    shared.make()
-    try:
+def table(shared: AttemptsTable) -> Iterator[AttemptsTable]:
+    with made(shared):
         yield shared
-    finally:
-        shared.delete()
 
 
 @pytest.fixture
@@ -168,11 +136,9 @@ def of_the_dead_letter(wire: Wire) -> tuple[Any, ...]:
 # counting
 
 
-def test_only_runs_that_failed_are_attempts_and_other_deliveries_are_counted_as_crashes(
-    table: Table, wire: Wire
-) -> None:  # SPEC O2
-    """The deliveries 2 and 3 left no trace: the process died, or Lambda throttled the function."""
-    handler = Handler(table.store)
+def test_only_runs_that_failed_are_attempts_and_other_deliveries_are_counted_as_crashes(wire: Wire) -> None:
+    """SPEC O2. The deliveries 2 and 3 left no trace: the process died, or Lambda throttled the function."""
+    handler = Handler(MemoryAttempts())
     for receives, body in [(1, "fails"), (4, "defers"), (5, "fails"), (7, "fails")]:
         handler.deliver(body, receives)
     assert [attempt for _, attempt in handler.attempts] == [1, 2, 2, 3]
@@ -182,7 +148,9 @@ def test_only_runs_that_failed_are_attempts_and_other_deliveries_are_counted_as_
     assert [(entry["attempt"], entry.get("delay")) for entry in history] == [(1, 60), (2, 60), (3, None)]
 
 
-def test_a_failed_message_has_a_record_that_says_why_and_when_it_is_tried_again(table: Table, wire: Wire) -> None:
+def test_a_failed_message_has_a_record_that_says_why_and_when_it_is_tried_again(
+    table: AttemptsTable, wire: Wire
+) -> None:
     """SPEC F3. `redact` changes it before it is written."""
     Handler(table.store).deliver()
     found = table.record("orders#m1")
@@ -212,28 +180,26 @@ def test_a_failed_message_has_a_record_that_says_why_and_when_it_is_tried_again(
 
 
 @pytest.mark.parametrize(
-    ("state", "body", "steps"),
+    ("state", "body", "step"),
     [
-        ("COMMITTED", "works", [RetryInPlace()]),
-        ("DEAD_LETTERED", "fails", [DeadLetter()]),
-        ("RESENT", "fails", [SendAgain("again")]),
-        ("DISCARDED", "fails", [lambda failure, next_step: Outcome.discard()]),
+        ("COMMITTED", "works", RetryInPlace()),
+        ("DEAD_LETTERED", "fails", DeadLetter()),
+        ("RESENT", "fails", SendAgain("again")),
+        ("DISCARDED", "fails", DropMessage()),
     ],
-    ids=["succeeds", "dead-letters", "sends again", "discards"],
 )
-def test_a_record_is_closed_when_its_message_ends(
-    state: str, body: str, steps: list[Any], table: Table, wire: Wire
-) -> None:
-    Handler(table.store).deliver()
-    Handler(table.store, on_failure=steps).deliver(body, receives=2)
-    found = table.record("orders#m1")
+def test_a_record_is_closed_when_its_message_ends(state: str, body: str, step: Any, wire: Wire) -> None:
+    store = MemoryAttempts()
+    Handler(store).deliver()
+    Handler(store, on_failure=[step]).deliver(body, receives=2)
+    found = store.records["orders#m1"]
     assert (found["state"], found["closed"]) == (state, 2)
     assert not {"next_try", "failure", "history"} & set(found)
 
 
-def test_a_copy_carries_the_attempts_and_the_history_of_its_message(table: Table, wire: Wire) -> None:
+def test_a_copy_carries_the_attempts_and_the_history_of_its_message(wire: Wire) -> None:
     """At the last delivery a deferred message is sent again (SPEC C8); its copy has a record of its own."""
-    handler = Handler(table.store)
+    handler = Handler(MemoryAttempts())
     handler.deliver()
     handler.deliver(receives=3)
     wire.queues["orders"].max_receive_count = 9
@@ -269,11 +235,10 @@ def test_a_change_written_twice_counts_once_and_a_late_one_changes_nothing_that_
     assert (c["runs"], [*store.read(["c"])]) == ([1], ["c"])
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_table_holds_what_the_changes_say_in_any_order(seed: int, table: Table) -> None:
+def test_the_table_holds_what_the_changes_say_in_any_order(table: AttemptsTable) -> None:
     """`AttemptChange.applied_to`, which stores of users and that in memory use, beside the expressions of DynamoDB."""
-    random, memory = Random(seed), MemoryAttempts()
-    for _ in range(20):
+    random, memory = Random(0), MemoryAttempts()
+    for _ in range(25):
         changes = []
         for key in random.sample("abcd", random.randint(1, 4)):
             kind: Any = random.choice(["run", "run", "seen", "start", "end"])
@@ -306,7 +271,7 @@ def test_a_batch_handlers_messages_are_counted_too(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("count", "writes"), [(1, ["UpdateItem"]), (26, ["TransactWriteItems", "UpdateItem"])])
-def test_the_requests_of_a_batch(count: int, writes: list[str], table: Table, wire: Wire) -> None:  # SPEC O1
+def test_the_requests_of_a_batch(count: int, writes: list[str], table: AttemptsTable, wire: Wire) -> None:  # SPEC O1
     """A hundred records are read in one request, and 25 written; fresh messages that succeed are neither."""
     ids = tuple(f"m{number}" for number in range(count))
     handler = Handler(table.store)
@@ -322,7 +287,7 @@ def test_the_requests_of_a_batch(count: int, writes: list[str], table: Table, wi
 
 
 def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left_no_trace(
-    table: Table, wire: Wire
+    table: AttemptsTable, wire: Wire
 ) -> None:  # SPEC O1
     """With the write before a message goes the end of the one before it."""
     handler, ids = Handler(table.store), ("m1", "m2", "m3")
@@ -348,7 +313,7 @@ def test_behind_a_message_that_is_dead_lettered_for_its_crash_the_group_goes_on(
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_message_is_written_before_it_is_shown_again(queue: str, table: Table, wire: Wire) -> None:
+def test_a_message_is_written_before_it_is_shown_again(queue: str, table: AttemptsTable, wire: Wire) -> None:
     written: list[list[str]] = []
     wire.fails["ChangeMessageVisibilityBatch"] = lambda request: written.append([*table.operations])  # type: ignore[func-returns-value]
     Handler(table.store).deliver(queue=queue, ids=("m1", "m2"))  # on FIFO, the second is released
@@ -372,10 +337,11 @@ def test_a_message_is_written_before_it_is_shown_again(queue: str, table: Table,
     ids=["no table", "another key", "no permission", "throttled", "no network"],
 )
 def test_a_table_that_cannot_be_used_is_logged_once_and_receives_are_counted(
-    error: Exception, says: str, table: Table, wire: Wire, caplog: Caplog
+    error: Exception, says: str, shared: AttemptsTable, wire: Wire, caplog: Caplog, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC O4
-    table.fault = lambda operation, is_applied: None if is_applied else error
-    handler = Handler(table.store)
+    monkeypatch.setattr(shared, "operations", [])
+    monkeypatch.setattr(shared, "fault", lambda operation, is_applied: None if is_applied else error)
+    handler = Handler(shared.store)
     assert [handler.deliver(receives=receives) for receives in (1, 2, 3)] == [["m1"], ["m1"], []]
     assert [attempt for _, attempt in handler.attempts] == [1, 2, 3]
     assert of_the_dead_letter(wire)[3] is True
@@ -386,28 +352,24 @@ def test_a_table_that_cannot_be_used_is_logged_once_and_receives_are_counted(
 
 
 def test_a_missing_table_and_one_with_another_key_are_named_in_the_log(
-    shared: Table, wire: Wire, caplog: Caplog
+    shared: AttemptsTable, wire: Wire, caplog: Caplog
 ) -> None:
     handler = Handler(shared.store)
     handler.deliver()
-    shared.make(key="order_id")
-    try:
-        with Wire(queues=wire.queues):  # another cold start
-            handler.deliver()
-    finally:
-        shared.delete()
+    with made(shared, "order_id"), Wire(queues=wire.queues):  # another cold start
+        handler.deliver()
     missing, other_key = (field(line, "text") for line in lines(caplog, "attempts_not_exact"))
     assert "does not exist" in missing
     assert "refuses its records" in other_key
     assert "KeySchema: [{AttributeName: id, KeyType: HASH}]" in other_key
 
 
-def test_a_write_whose_answer_is_lost_counts_once(table: Table, wire: Wire) -> None:
+def test_a_write_whose_answer_is_lost_counts_once(table: AttemptsTable, wire: Wire) -> None:
     table.fault = lambda operation, is_applied: client_error("InternalServerError") if is_applied else None
     handler = Handler(table.store)
     handler.deliver()
     assert table.requested() == ["UpdateItem", "UpdateItem"]  # written once more at the end
-    table.fault = lambda operation, is_applied: None
+    table.fault = no_fault
     handler.deliver(receives=2)
     assert handler.attempts[-1] == ("m1", 2)
 
@@ -466,7 +428,7 @@ def test_a_store_that_returns_garbage_or_raises_anything_is_not_used_and_fails_n
     assert len(lines(caplog, "attempts_not_exact")) == 1
 
 
-def test_a_record_that_another_program_wrote_affects_its_own_message_only(table: Table, wire: Wire) -> None:
+def test_a_record_that_another_program_wrote_affects_its_own_message_only(table: AttemptsTable, wire: Wire) -> None:
     """Nor does it make the attempts more than the receives."""
     handler = Handler(table.store)
     handler.deliver(ids=("m1", "m2"))
@@ -524,7 +486,7 @@ def test_a_store_that_takes_long_to_load_is_waited_for_once(wire: Wire) -> None:
     assert Handler(CannotBeLoaded()).deliver("works", receives=2, ids=("m1", "m2")) == []
 
 
-def test_a_record_that_cannot_be_written_does_not_lose_the_others_of_its_transaction(table: Table) -> None:
+def test_a_record_that_cannot_be_written_does_not_lose_the_others_of_its_transaction(table: AttemptsTable) -> None:
     """Its type is another, or it is throttled: that cancels the transaction."""
     table.plain.put_item(TableName="attempts", Item={"id": {"S": "b"}, "runs": {"S": "text"}})
     changes = [AttemptChange(key, 1, "run", {"state": "WAITING_RETRY"}) for key in "abc"]

@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.idempotency import (
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.config import Config
+from moto import mock_aws
 
 from tarry import (
     Batch,
@@ -35,26 +36,76 @@ from tarry.message.message import delivery_of
 from tarry.record.attribute import body_sum
 from tarry.run.idempotency_layer import Records
 from tarry.settle.requests import lose_lease
+from tarry.tools.testing.hosting import give_powertools_the_time
 from tarry.world import RealThreads
 from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
-from tests.tables import TABLE, SlowTable, Table, made, tables
+from tests.tables import TABLE, IdempotencyTable, SlowTable, made
 from tests.wire import Queue, RunningClock, Wire, client_error
 
 DAY = 86_400
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Table]:
-    with tables() as made_later:
-        yield made_later
+def shared() -> Iterator[IdempotencyTable]:
+    """Provide moto with a table that is not made yet; all tests of the module share it, since this takes a while."""
+    with mock_aws():
+        give_powertools_the_time()
+        yield IdempotencyTable()
 
 
 @pytest.fixture
-def records(shared: Table) -> Iterator[Table]:
-    with made(shared) as table:
-        yield table
+def dynamodb(shared: IdempotencyTable) -> Iterator[IdempotencyTable]:
+    with made(shared):
+        yield shared
+
+
+class Memory(SlowTable):
+    """A layer that does not say which record it has found, as that for Redis."""
+
+    def _put_record(self, data_record: DataRecord) -> None:
+        try:
+            super()._put_record(data_record)
+        except IdempotencyItemAlreadyExistsError:
+            raise IdempotencyItemAlreadyExistsError from None
+
+
+class TableInMemory:
+    """A table in memory, with what the tests need of `IdempotencyTable`; its requests are much faster."""
+
+    def __init__(self) -> None:
+        self._layer = Memory(self._requested)
+        self.requests: list[tuple[str, str]] = []
+        """The requests (``put``, ``get``, ``update``, ``delete``), each with the key of its record."""
+        self._refused: dict[str, str] = {}
+
+    def layer(self, **config: Any) -> Memory:
+        if config:
+            self._layer.configure(IdempotencyConfig(**config))
+        return self._layer
+
+    def statuses(self) -> dict[str, str]:
+        return {key: item.status for key, item in self._layer.items.items()}
+
+    def put(self, key: str, in_progress_until: float) -> None:
+        """Write the record of another delivery that runs."""
+        until = int(in_progress_until * 1000)
+        self._layer.items[key] = DataRecord(key, "INPROGRESS", in_progress_expiry_timestamp=until)
+
+    def refuses(self, code: str, *operations: str) -> None:
+        self._refused = dict.fromkeys(operations or ("put", "get", "update", "delete"), code)
+
+    def _requested(self, operation: str, key: str) -> float:
+        self.requests.append((operation, key))
+        if operation in self._refused:
+            raise client_error(self._refused[operation], "refused")
+        return 0
+
+
+@pytest.fixture
+def records() -> TableInMemory:
+    return TableInMemory()
 
 
 @pytest.fixture(autouse=True)
@@ -105,10 +156,12 @@ def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
     return record({}, name, "orders.fifo", group=group)
 
 
-@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_only_an_acknowledged_or_discarded_message_never_runs_again(kind: str, queue: str, records: Table) -> None:
-    # SPEC K4
+@pytest.mark.parametrize(("table", "kind"), [("dynamodb", "tasks"), *(("records", kind) for kind in WAYS)])
+def test_only_an_acknowledged_or_discarded_message_never_runs_again(
+    table: str, kind: str, queue: str, request: pytest.FixtureRequest
+) -> None:  # SPEC K4
+    records = request.getfixturevalue(table)
     orders = Handler(records.layer(), kind)
     ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
     batch = [record({}, each, queue, group=each if queue != "orders" else None) for each in ids]
@@ -121,7 +174,7 @@ def test_only_an_acknowledged_or_discarded_message_never_runs_again(kind: str, q
 
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_have_ended(
-    kind: str, records: Table, wire: Wire, caplog: Caplog
+    kind: str, records: TableInMemory, wire: Wire, caplog: Caplog
 ) -> None:  # SPEC K4, C8
     """Also at the last delivery, and without a copy: the other delivery has the message."""
     caplog.set_level("INFO")
@@ -142,7 +195,7 @@ def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_h
 
 
 @pytest.mark.parametrize("kind", ["one by one", "tasks", "batch"])
-def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, records: Table) -> None:
+def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, records: TableInMemory) -> None:
     # SPEC H1, K4
     orders = Handler(records.layer(), kind)
     records.put("orders#head", RECEIVED_AT + 20)
@@ -150,7 +203,9 @@ def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, record
 
 
 @pytest.mark.parametrize("kind", ["one by one", "threads", "async", "tasks"])
-def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(kind: str, records: Table) -> None:
+def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
+    kind: str, records: TableInMemory
+) -> None:
     # SPEC H1, K4
     """The claim on a message is ended, and its dead letter sent, before the next message of its group is claimed."""
     orders = Handler(records.layer(), kind)
@@ -161,14 +216,16 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(k
     for group in groups.values():
         assert [each for each in orders.ran if each in group] == group[:4]
         requests = [(operation, key.partition("#")[2]) for operation, key in records.requests]
-        ends = {each: ["UpdateItem"] if each.startswith("acks") else ["GetItem", "DeleteItem"] for each in group[:4]}
-        expected = [(request, each) for each, end in ends.items() for request in ["PutItem", *end]]
+        ends = {each: ["update"] if each.startswith("acks") else ["get", "delete"] for each in group[:4]}
+        expected = [(request, each) for each, end in ends.items() for request in ["put", *end]]
         assert [request for request in requests if request[1] in group] == expected
     assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_a_failed_message_does_not_remove_the_record_of_another_delivery(kind: str, records: Table) -> None:  # SPEC K4
+def test_a_failed_message_does_not_remove_the_record_of_another_delivery(
+    kind: str, records: TableInMemory
+) -> None:  # SPEC K4
     """After the deadline another delivery may take the key over, and one without a record may complete it."""
 
     def taken_over(message: Message) -> None:
@@ -185,7 +242,7 @@ def test_a_failed_message_does_not_remove_the_record_of_another_delivery(kind: s
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize("is_claimed", [True, False])
 def test_a_rerun_that_a_system_exit_cancels_is_dead_lettered_in_the_same_invocation(
-    is_claimed: bool, kind: str, records: Table, wire: Wire
+    is_claimed: bool, kind: str, records: TableInMemory, wire: Wire
 ) -> None:  # SPEC A5, C8
     """Otherwise, at its last delivery, SQS would move it without a failure record."""
     layer = records.layer() if is_claimed else None
@@ -194,7 +251,7 @@ def test_a_rerun_that_a_system_exit_cancels_is_dead_lettered_in_the_same_invocat
     assert (len(wire.sent_entries()), records.statuses()) == (2, {})
 
 
-def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(records: Table) -> None:
+def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(records: TableInMemory) -> None:
     # SPEC I6, K4
     @batch_consumer(idempotency=records.layer(), name="orders")
     def handler(batch: Batch) -> None:
@@ -206,7 +263,7 @@ def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no
     assert records.statuses() == {}
 
 
-def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: Table) -> None:
+def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: TableInMemory) -> None:
     statuses: list[str] = []
 
     def run(message: Message) -> None:
@@ -217,10 +274,12 @@ def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: 
     steps = [LocalRetry(3, 0), RetryInPlace()]
     assert Handler(records.layer(), do=run, backoff=None, on_failure=steps).of("m1") == []
     assert statuses == ["INPROGRESS"] * 3
-    assert records.operations == ["PutItem", "UpdateItem"]
+    assert [operation for operation, _ in records.requests] == ["put", "update"]
 
 
-def test_the_requests_of_a_batch_run_in_a_few_kept_threads(records: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requests_of_a_batch_run_in_a_few_kept_threads(
+    records: TableInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To start a thread for each would take half as long as boto3 takes for a request."""
     started: list[object] = []
     start = RealThreads.start
@@ -233,11 +292,11 @@ def test_the_requests_of_a_batch_run_in_a_few_kept_threads(records: Table, monke
     orders = Handler(records.layer())
     for number in range(2):
         orders.of(*(f"m{number}-{index}" for index in range(5)))
-    assert len(records.operations) == 20
+    assert len(records.requests) == 20
     assert len(started) <= 5  # a thread may not be free again yet when the next request comes
 
 
-def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table) -> None:  # SPEC K4
+def test_a_failed_message_that_a_failure_step_drops_is_done(records: TableInMemory) -> None:  # SPEC K4
     orders = Handler(records.layer(), backoff=None, on_failure=[DropMessage()])
     assert (orders.of("fails"), records.statuses()) == ([], {"orders#fails": "COMPLETED"})
 
@@ -254,7 +313,9 @@ def of_tarry(body: str = "{}", **fields: Any) -> dict[str, Any]:
 EDITED = "2026-01-01T00:00:00Z"
 
 
-def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(records: Table) -> None:
+def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(
+    records: TableInMemory,
+) -> None:
     # SPEC K4
     orders = Handler(records.layer(), do=lambda _: None, name=None)
     assert orders.of(of_tarry(hops=1)) == orders.of(of_tarry(edited=EDITED)) == []
@@ -264,7 +325,9 @@ def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_messages_with_the_same_value_in_their_bodies_run_once(kind: str, records: Table, caplog: Caplog) -> None:
+def test_messages_with_the_same_value_in_their_bodies_run_once(
+    kind: str, records: TableInMemory, caplog: Caplog
+) -> None:
     """SPEC K4. An expression that finds no key fails that message alone, and says so."""
     layer = records.layer(event_key_jmespath="[order, version]", expires_after_seconds=30 * DAY)
     orders = Handler(layer, kind)
@@ -283,7 +346,7 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(kind: str, record
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (3, 20)])
 def test_the_second_message_of_a_key_in_a_batch_waits_only_briefly(
-    receives: int, seconds: int, queue: str, records: Table, wire: Wire
+    receives: int, seconds: int, queue: str, records: TableInMemory, wire: Wire
 ) -> None:  # SPEC K4
     """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
     orders = Handler(records.layer(event_key_jmespath="order"), "batch")
@@ -305,7 +368,7 @@ def test_the_second_message_of_a_key_in_a_batch_waits_only_briefly(
     ],
 )
 def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_another(
-    expression: str, body: dict[str, Any], records: Table, caplog: Caplog
+    expression: str, body: dict[str, Any], records: TableInMemory, caplog: Caplog
 ) -> None:
     """Otherwise all messages without that part would have one key, and all but the first would not run."""
     orders = Handler(records.layer(event_key_jmespath=expression))
@@ -316,7 +379,7 @@ def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_a
         assert "4111" not in field(line, "error")
 
 
-def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(records: Table) -> None:
+def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(records: TableInMemory) -> None:
     # SPEC K4
     orders = Handler(records.layer(event_key_jmespath="order"))
     bodies = [{"order": {"id": number, "note": None}} for number in (1, 2)]
@@ -326,11 +389,11 @@ def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(record
     assert orders.ran == ["a", "b", "copy"]
 
 
-def test_a_layer_that_is_configured_later_keeps_its_key_and_finds_its_records(records: Table) -> None:
+def test_a_layer_that_is_configured_later_keeps_its_key_and_finds_its_records(dynamodb: IdempotencyTable) -> None:
     """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
-    layer = records.layer()
+    layer = dynamodb.layer()
     orders = Handler(layer)
-    records.put("orders#elsewhere", RECEIVED_AT + 20)
+    dynamodb.put("orders#elsewhere", RECEIVED_AT + 20)
     orders.of("done")
     layer.configure(IdempotencyConfig(event_key_jmespath="customer", payload_validation_jmespath="total"))
     assert orders.of("elsewhere", "done") == ["elsewhere"]
@@ -339,9 +402,9 @@ def test_a_layer_that_is_configured_later_keeps_its_key_and_finds_its_records(re
     assert orders.ran == ["done", "a", "b"]
 
 
-def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table) -> None:
+def test_an_idempotent_function_of_the_handler_shares_the_layer(dynamodb: IdempotencyTable) -> None:
     """Powertools configures the layer at the function's first call; the consumer has read its own setting before."""
-    layer, paid, config = records.layer(), list[Any](), IdempotencyConfig(event_key_jmespath="id")
+    layer, paid, config = dynamodb.layer(), list[Any](), IdempotencyConfig(event_key_jmespath="id")
 
     @idempotent_function(data_keyword_argument="order", persistence_store=layer, config=config)
     def pay(order: Any) -> None:
@@ -354,7 +417,7 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table) 
 
     handler(event(record({"id": 1}, "a"), record({"id": 1}, "b")), Context())
     assert paid == [{"id": 1}]
-    assert {"orders#a", "orders#b"} < set(records.statuses())
+    assert {"orders#a", "orders#b"} < set(dynamodb.statuses())
 
 
 # faults
@@ -363,7 +426,7 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table) 
 @pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "AccessDeniedException"])
 def test_a_table_that_refuses_loses_no_message_and_is_logged(
-    kind: str, code: str, records: Table, caplog: Caplog
+    kind: str, code: str, records: TableInMemory, caplog: Caplog
 ) -> None:
     caplog.set_level("INFO")
     orders = Handler(records.layer(), kind)
@@ -378,18 +441,18 @@ def test_a_table_that_refuses_loses_no_message_and_is_logged(
     assert len(lines(caplog, "idempotency_denied")) == (code == "AccessDeniedException")
 
 
-def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(records: Table) -> None:
+def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(dynamodb: IdempotencyTable) -> None:
     """It is only removed if it is this delivery's own; that of another delivery stays."""
-    orders = Handler(records.layer())
-    records.fault = lambda operation, is_applied: (
+    orders = Handler(dynamodb.layer())
+    dynamodb.fault = lambda operation, is_applied: (
         client_error("InternalServerError", status=500) if is_applied and operation == "PutItem" else None
     )
-    records.put("orders#fails-2", RECEIVED_AT + 20)
+    dynamodb.put("orders#fails-2", RECEIVED_AT + 20)
     orders.of("fails-1", "fails-2")
-    assert records.statuses() == {"orders#fails-2": "INPROGRESS"}
+    assert dynamodb.statuses() == {"orders#fails-2": "INPROGRESS"}
 
 
-def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table) -> None:
+def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(dynamodb: IdempotencyTable) -> None:
     login = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     client = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}), **login)  # type: ignore[call-overload]
     calls: list[str] = []
@@ -401,13 +464,13 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
     client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
     orders = Handler(DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
     assert (orders.of("a"), len(calls), orders.ran) == ([], 2, ["a"])
-    assert records.statuses() == {"orders#a": "COMPLETED"}
+    assert dynamodb.statuses() == {"orders#a": "COMPLETED"}
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_a_record_that_cannot_be_removed_defers_the_message(kind: str, records: Table, caplog: Caplog) -> None:
+def test_a_record_that_cannot_be_removed_defers_the_message(kind: str, records: TableInMemory, caplog: Caplog) -> None:
     orders = Handler(records.layer(), kind)
-    records.refuses("ThrottlingException", "DeleteItem")
+    records.refuses("ThrottlingException", "delete")
     assert orders.of("fails") == ["fails"]
     assert "deferred" in field(lines(caplog, "claim_not_removed")[0], "text")
 
@@ -415,24 +478,25 @@ def test_a_record_that_cannot_be_removed_defers_the_message(kind: str, records: 
 # mistakes
 
 
-@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize(
     ("key", "table", "expected"),
     [("id", "nowhere", "table nowhere does not exist"), ("order", TABLE, "idempotency refuses its records")],
 )
 def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
-    kind: str, key: str, table: str, expected: str, shared: Table, caplog: Caplog
+    key: str, table: str, expected: str, shared: IdempotencyTable, caplog: Caplog
 ) -> None:
-    with made(shared, key) as records:
-        layer = records.layer()
+    with made(shared, key):
+        layer = shared.layer()
         layer.table_name = table
-        orders = Handler(layer, kind)
-        assert (orders.of("a"), orders.ran) == (["a"], [])
-    [line] = lines(caplog, "waiting_retry")
-    assert expected in field(line, "error")
+        for kind in WAYS:
+            orders = Handler(layer, kind)
+            assert (orders.of("a"), orders.ran) == (["a"], [])
+    assert [expected in field(line, "error") for line in lines(caplog, "waiting_retry")] == [True] * len(WAYS)
 
 
-def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(records: Table, caplog: Caplog) -> None:
+def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
+    records: TableInMemory, caplog: Caplog
+) -> None:
     orders = Handler(records.layer(expires_after_seconds=3_600))
     for each in ["a", "b"]:
         orders.of(each)
@@ -441,39 +505,14 @@ def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(r
     assert "live 3600 seconds, and orders keeps messages for 345600" in field(line, "text")
 
 
-def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: Table) -> None:
+def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: TableInMemory) -> None:
     with pytest.raises(ConfigurationError, match=r"idempotency takes a persistence layer of Powertools.*got 'table'"):
         Handler("table")
     with pytest.raises(ConfigurationError, match="remove payload_validation_jmespath"):
         Handler(records.layer(payload_validation_jmespath="total"))
 
 
-# other layers, and handlers that do not end
-
-
-class Memory(SlowTable):
-    """A layer that does not say which record it has found, as that for Redis."""
-
-    def _put_record(self, data_record: DataRecord) -> None:
-        try:
-            super()._put_record(data_record)
-        except IdempotencyItemAlreadyExistsError:
-            raise IdempotencyItemAlreadyExistsError from None
-
-
-def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
-    layer = Memory()
-    running = int((RECEIVED_AT + 20) * 1000)
-    layer.items["orders#elsewhere"] = DataRecord("orders#elsewhere", "INPROGRESS", in_progress_expiry_timestamp=running)
-    orders = Handler(layer)
-    for _ in range(2):
-        orders.of("a", "elsewhere", "fails")
-    assert orders.ran == ["a", "fails", "fails"]
-    assert wire.visibilities()["handle-elsewhere"] == 20
-    assert {key: item.status for key, item in layer.items.items()} == {
-        "orders#a": "COMPLETED",
-        "orders#elsewhere": "INPROGRESS",
-    }
+# layers that raise, handlers that do not end, and the records themselves
 
 
 class BrokenError(Exception):
@@ -489,19 +528,18 @@ class BrokenError(Exception):
         *((kind, BrokenError) for kind in ("one by one", "async batch")),
     ],
 )
-@pytest.mark.parametrize("method", ["_put_record", "_get_record", "_update_record", "_delete_record"])
 def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
-    error: type[BaseException], method: str, kind: str, caplog: Caplog
+    kind: str, error: type[BaseException], caplog: Caplog
 ) -> None:
     def broken(*_: Any) -> None:
         raise error
 
-    layer = Memory()
-    setattr(layer, method, broken)
-    orders = Handler(layer, kind)
-    with caplog.at_level("INFO", "tarry"):
-        assert orders.of("a", "fails", "rejects", "b") == ["fails"]
-    assert sorted(orders.ran) == ["a", "b", "fails", "rejects"]
+    caplog.set_level("INFO", "tarry")
+    for method in ("_put_record", "_get_record", "_update_record", "_delete_record"):
+        setattr(layer := Memory(), method, broken)
+        orders = Handler(layer, kind)
+        assert orders.of("a", "fails", "rejects", "b") == ["fails"], method
+        assert sorted(orders.ran) == ["a", "b", "fails", "rejects"], method
     assert not lines(caplog, "runtime_failed")
 
 
@@ -522,7 +560,9 @@ def test_the_record_of_an_abandoned_task_stays_since_its_handler_may_still_run(m
 
 
 @pytest.mark.parametrize("config", [{}, {"expires_after_seconds": 1}])
-def test_a_record_in_progress_outlives_its_invocation(config: dict[str, Any], records: Table, wire: Wire) -> None:
+def test_a_record_in_progress_outlives_its_invocation(
+    config: dict[str, Any], records: TableInMemory, wire: Wire
+) -> None:
     """SPEC K4. It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
     layer, found = records.layer(**config), list[DataRecord]()
     assert Handler(layer, do=lambda message: found.append(layer._get_record("orders#m1"))).of("m1") == []
