@@ -118,19 +118,18 @@ def answered(sandbox: Sandbox) -> list[str]:
 PLACES = [*((way, "orders") for way in WAYS if way != "async"), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
 
 
-@pytest.mark.parametrize(
-    ("name", "way", "queue"), [(name, *place) for name in HOOKS for place in PLACES if is_possible(name, *place)]
-)
-def test_a_hook_that_hangs_affects_only_its_own_message(name: str, way: str, queue: str, sandbox: Sandbox) -> None:
-    # SPEC I7, C8
-    hangs, is_fifo = Hang(), queue.endswith(".fifo")
-    made, window = WAYS[way](handle, **HOOKS[name](hangs)), 0 if is_fifo else 1
-    ids = work(sandbox, made, "one", "bad", "two", queue=queue, groups="obt", batch_size=3, window=window, **SHORT)
-    hangs.is_on = True
-    one, bad, two = map(sandbox.run(for_=10).state, ids)
-    assert set(answered(sandbox)) == {"returned"}
-    assert one == two == State.COMMITTED
-    assert bad in (State.WAITING_RETRY, State.RESENT, State.DEAD_LETTERED)
+@pytest.mark.parametrize(("way", "queue"), PLACES)
+def test_a_hook_that_hangs_affects_only_its_own_message(way: str, queue: str) -> None:  # SPEC I7, C8
+    for name in [name for name in HOOKS if is_possible(name, way, queue)]:
+        hangs, is_fifo = Hang(), queue.endswith(".fifo")
+        made, window = WAYS[way](handle, **HOOKS[name](hangs)), 0 if is_fifo else 1
+        with Sandbox() as one:
+            ids = work(one, made, "one", "bad", "two", queue=queue, groups="obt", batch_size=3, window=window, **SHORT)
+            hangs.is_on = True
+            first, bad, second = map(one.run(for_=10).state, ids)
+        assert set(answered(one)) == {"returned"}, name
+        assert first == second == State.COMMITTED, name
+        assert bad in (State.WAITING_RETRY, State.RESENT, State.DEAD_LETTERED), name
 
 
 def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_event_loop(sandbox: Sandbox) -> None:
@@ -167,7 +166,7 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(in_th
 
     def invoke() -> None:
         wire = orders(clock=RunningClock(lambda: bool(began)))
-        answers.append(settle(handler, batch_of(1), wire, remaining=0.6)[0])
+        answers.append(settle(handler, batch_of(1), wire, remaining=0.4)[0])
 
     thread = threading.Thread(target=invoke)
     (thread.start(), thread.join()) if in_thread else invoke()

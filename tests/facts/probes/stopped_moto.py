@@ -7,7 +7,7 @@ from tests.facts.platforms.moto import A_MOMENT, MotoPlatform
 from tests.facts.platforms.platform import Platform, expect, refused
 from tests.facts.registry import probe
 
-REAL_SECONDS = 0.5
+REAL_SECONDS = 0.2
 
 
 @probe("30", "A visibility of 30 s ends after 30 s, not at 30 s", needs=("stopped moto",))
