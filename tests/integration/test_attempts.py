@@ -29,7 +29,7 @@ from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, batch_of, event, record
 from tests.sandboxes import work
 from tests.settled import fails, orders, reasons, settle, targets, tarry_attribute
-from tests.wire import Request, Wire, client_error
+from tests.wire import Wire, client_error
 
 
 def attempts_of(*records: dict[str, Any], wire: Wire | None = None, **settings: Any) -> dict[str, int]:
@@ -210,11 +210,11 @@ def test_a_delay_of_the_policy_is_cut_to_the_limit_of_sqs_and_logged(
     assert (field(line, "delay"), field(line, "asked_for")) == (cut, 43_200)
 
 
-@pytest.mark.parametrize("first_received", [None, "", "soon", "-1", "1"], ids=repr)
-def test_an_unknown_first_receive_counts_as_330_seconds_ago(first_received: Any) -> None:  # SPEC C6
-    delivered = record(system={"ApproximateFirstReceiveTimestamp": first_received})
-    _, wire = settle(consumer(backoff=Fixed(43_200))(fails), event(delivered))
-    assert wire.visibilities() == {"handle-m1": 42_869}
+def test_an_unknown_first_receive_counts_as_330_seconds_ago() -> None:  # SPEC C6
+    times: list[Any] = [None, "", "soon", "-1", "1"]
+    unknown = [record(message_id=f"m{n}", system={"ApproximateFirstReceiveTimestamp": t}) for n, t in enumerate(times)]
+    _, wire = settle(consumer(backoff=Fixed(43_200))(fails), event(*unknown))
+    assert wire.visibilities() == {f"handle-m{number}": 42_869 for number in range(5)}
 
 
 TOO_LONG = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
@@ -242,26 +242,6 @@ def test_a_visibility_timeout_refused_as_too_long_is_requested_once_more_with_a_
     wire.fails["GetQueueAttributes"] = client_error("AccessDenied", status=403)  # the visibility timeout is unknown
     settle(consumer(backoff=Fixed(43_199))(fails), wire=wire)
     assert wire.visibilities()["handle-m1"] <= 43_170
-
-
-@pytest.mark.parametrize("error", [client_error("InvalidParameterValue", TOO_LONG), client_error("MalformedInput")])
-def test_a_request_refused_as_a_whole_for_one_entry_is_repeated_entry_by_entry(error: Exception) -> None:
-    """SPEC C6, G1. The delays of the others are kept."""
-
-    def refuse(request: Request) -> Exception | None:
-        return error if any(entry["ReceiptHandle"] == "handle-m1" for entry in request.entries) else None
-
-    wire = orders()
-    wire.fails["ChangeMessageVisibilityBatch"] = refuse
-    reported, _ = settle(consumer(backoff=Fixed(60))(fails), batch_of(3), wire)
-    first, *alone = [
-        [entry["ReceiptHandle"].removeprefix("handle-") for entry in request.entries]
-        for request in wire.sent("ChangeMessageVisibilityBatch")
-    ]
-    assert (first, {*map(tuple, alone)}) == (["m0", "m1", "m2"], {("m0",), ("m1",), ("m2",)})
-    assert (alone.count(["m0"]), alone.count(["m2"])) == (1, 1)
-    assert (wire.visibilities()["handle-m0"], wire.visibilities()["handle-m2"]) == (60, 60)
-    assert reported == ["m0", "m1", "m2"]
 
 
 # a delay counts from the failure, even while the other messages of the batch still run (SPEC C11)

@@ -179,13 +179,6 @@ def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_s
 # DeadLetter
 
 
-@pytest.mark.parametrize("enrich", [lambda _: 1 / 0, lambda _: {"x": object()}, lambda _: 7])
-def test_a_failing_enrich_adds_nothing_and_is_logged(enrich: Any, caplog: Caplog) -> None:  # SPEC F6, A2
-    reported, wire = settle(consumer(on_failure=[DeadLetter(enrich=enrich)])(fails))
-    assert (reported, "extra" in wire.envelopes()[0]) == ([], False)
-    assert lines(caplog, "enrich_failed")
-
-
 def test_the_dead_letter_queue_may_depend_on_the_failure() -> None:  # SPEC F6
     _, wire = settle(consumer(on_failure=[DeadLetter(queue=lambda failure: f"{failure.reason}-dlq")])(fails))
     assert targets(wire) == ["error-dlq"]

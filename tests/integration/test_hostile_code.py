@@ -221,11 +221,17 @@ def test_a_hostile_retry_when_is_ignored_and_logged(way: str, does: Any, caplog:
     assert len(lines(caplog, "retry_when_failed")) == 2
 
 
+ODD_ANSWERS = [lambda *_: 1 / 0, lambda *_: 7, lambda *_: {"x": object()}, lambda *_: {HostileText("a"): 1}]
+
+
 @pytest.mark.parametrize("hook", ["enrich", "redact"])
-@pytest.mark.parametrize("does", [*FAILING, lambda *_: {HostileText("a"): 1}, lambda *_: {"a": hostile.HostileError()}])
-def test_a_hostile_hook_of_a_dead_letter_does_not_prevent_dead_lettering(hook: str, does: Any) -> None:  # SPEC F3, F6
+@pytest.mark.parametrize("does", [*FAILING, *ODD_ANSWERS, lambda *_: {"a": hostile.HostileError()}])
+def test_a_failing_hook_of_a_dead_letter_adds_nothing_and_is_logged(hook: str, does: Any, caplog: Caplog) -> None:
+    """SPEC F3, F6, A2. It does not prevent dead-lettering."""
     run = HostileRun(four("one by one", max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(**{hook: does})]))
     assert (run.reported, [each["reason"] for each in run.dead]) == ([], ["exhausted", "exhausted"])
+    assert not any("extra" in envelope for envelope in run.wire.envelopes())
+    assert len(lines(caplog, f"{hook}_failed")) == 2
 
 
 @pytest.mark.parametrize("does", [*FAILING, None])
