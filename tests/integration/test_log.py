@@ -434,7 +434,7 @@ def test_a_line_that_cannot_be_logged_is_one_line_on_stderr_and_a_logger_of_a_hi
     assert (run(fails), lines(caplog)) == (["m1"], [])
 
 
-HUGE = "x" * 5_000_000
+HUGE = "x" * 1_100_000
 
 
 def huge(_: object) -> None:

@@ -74,10 +74,10 @@ def test_each_of_many_messages_has_its_own_id_on_its_lines_at_any_concurrency(
     made = WAYS[way](handler)
     if way in ("threads", "tasks"):
         made = made.replace(concurrency=50)
-    settle(made, batch_of(300), remaining=300)
+    settle(made, batch_of(120), remaining=300)
     logger.info("after the batch")
     *of_messages, last = output.read_all()
-    assert len(of_messages) == 596
+    assert len(of_messages) == 238
     assert all(map(own, of_messages))
     assert {(line["queue"], line["attempt"]) for line in of_messages} == {("orders", 1)}
     assert not set(logger_keys.KEYS) & set(last)
