@@ -432,7 +432,10 @@ def test_an_invalid_policy_and_one_beside_a_single_setting_are_refused_with_both
             consumer(policy=odd)
 
 
-def test_replacing_a_single_setting_changes_a_shared_policy_only_for_that_consumer() -> None:  # SPEC C1
+def test_replacing_a_setting_changes_a_shared_policy_only_for_that_consumer_and_a_policy_replaces_all_settings() -> (
+    None
+):
+    # SPEC C1
     before = consumer(policy=PATIENT)(fails)
     assert before.replace(timeout=3).policy is PATIENT
     after = before.replace(max_attempts=2)
@@ -441,9 +444,6 @@ def test_replacing_a_single_setting_changes_a_shared_policy_only_for_that_consum
     assert after.replace(timeout=3).policy == after.policy
     once = before.replace(max_attempts=1)
     assert (settle(before)[0], settle(once)[0]) == (["m1"], [])
-
-
-def test_replacing_the_policy_replaces_all_single_settings() -> None:  # SPEC C1
     handler = consumer(max_attempts=2, fatal=OSError, timeout=3)(fails).replace(policy=PATIENT)
     assert (handler.policy, handler.timeout) == (PATIENT, 3)
     assert handler.replace(policy=RetryPolicy()).policy == handler.replace(policy=None).policy == RetryPolicy()

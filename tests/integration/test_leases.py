@@ -14,6 +14,7 @@ from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, batch_of, event, failed, record
+from tests.sandboxes import work
 from tests.settled import orders, settle
 from tests.wire import Wire, client_error
 
@@ -28,20 +29,14 @@ EXPIRED = (
 NOT_OF_SQS = "ReceiptHandleIsInvalid", 'The input receipt handle "handle-a1" is not a valid receipt handle.'
 
 
-def entry(name: str, receives: int = 1, age: float = 0, queue: str = "orders.fifo") -> dict[str, Any]:
+def entry(name: str, receives: int = 1, age: float = 0, queue: str = "orders.fifo", **more: Any) -> dict[str, Any]:
     """Return a record of the group ``name[0]`` that was received ``age`` seconds before the invocation."""
-    return record("{}", name, queue, receives=receives, group=name[0], received_at=RECEIVED_AT - age)
+    return record("{}", name, queue, receives=receives, group=name[0], received_at=RECEIVED_AT - age, **more)
 
 
 def without(made: dict[str, Any], name: str) -> dict[str, Any]:
     attributes = {key: value for key, value in made["attributes"].items() if key != name}
     return {key: value for key, value in {**made, "attributes": attributes}.items() if key != name}
-
-
-def invalid_receive_time() -> dict[str, Any]:
-    made = entry("a1")
-    made["attributes"]["ApproximateFirstReceiveTimestamp"] = "soon"
-    return made
 
 
 def run(
@@ -77,21 +72,23 @@ def test_the_leases_of_a_batch_that_was_received_long_before_its_invocation_are_
     assert {*wire.visibilities().values()} == {math.ceil(20.5 + 1)}  # the remaining time and a margin
 
 
-@pytest.mark.parametrize(
-    ("odd", "renewed"),
-    [
-        *(pytest.param(entry("a1", age=age), False, id=f"received {age} s ago") for age in (0, 5, 10)),
-        pytest.param(entry("a1", receives=2), True, id="redelivered: its receive time is unknown"),
-        pytest.param(without(entry("a1"), "ApproximateFirstReceiveTimestamp"), True, id="without a receive time"),
-        pytest.param(invalid_receive_time(), True, id="with an invalid receive time"),
-        pytest.param(entry("a1", age=60, queue="orders"), False, id="of a standard queue"),
+RECEIVE_TIME = "ApproximateFirstReceiveTimestamp"
+
+
+def test_only_leases_that_may_end_soon_are_renewed() -> None:  # SPEC G2, G5, H4
+    may_end = {
+        "redelivered: its receive time is unknown": entry("a1", receives=2),
+        "without a receive time": without(entry("a1"), RECEIVE_TIME),
+        "with an invalid receive time": entry("a1", system={RECEIVE_TIME: "soon"}),
+    }
+    others = {f"received {age} s ago": entry("a1", age=age) for age in (0, 5, 10)} | {
+        "of a standard queue": entry("a1", age=60, queue="orders"),
         # SQS was not asked, so it has not refused the handle
-        pytest.param(without(entry("a1", age=11), "receiptHandle"), False, id="without a receipt handle"),
-    ],
-)
-def test_only_leases_that_may_end_soon_are_renewed(odd: dict[str, Any], renewed: bool) -> None:  # SPEC G2, G5, H4
-    ran, reported, wire = run(odd)
-    assert (ran, reported, wire.acts) == (["a1"], [], [CHANGE] if renewed else [])
+        "without a receipt handle": without(entry("a1", age=11), "receiptHandle"),
+    }
+    for name, odd in (may_end | others).items():
+        ran, reported, wire = run(odd)
+        assert (ran, reported, wire.acts) == (["a1"], [], [CHANGE] if name in may_end else []), name
 
 
 def test_a_group_with_a_refused_receipt_handle_does_not_run_and_is_only_reported(caplog: Caplog) -> None:  # SPEC H4
@@ -108,15 +105,17 @@ def test_a_group_with_a_refused_receipt_handle_does_not_run_and_is_only_reported
     assert run(entry("a1", receives=3), wire=refusing("a1"))[:2] == ([], ["a1"])
 
 
-DENIED, UNAVAILABLE = client_error("AccessDenied", status=403), client_error("ServiceUnavailable", status=503)
-
-
-@pytest.mark.parametrize("error", [DENIED, UNAVAILABLE, OSError("no route"), None])
-def test_a_batch_runs_although_its_leases_cannot_be_renewed(error: Exception | None) -> None:  # SPEC H4, A8
-    wire = orders()
-    wire.fails[CHANGE] = error
-    wire.refuses[CHANGE] = lambda _, __: ("InternalError", "try again")
-    assert run(entry("a1", age=11), entry("a2"), wire=wire)[:2] == (["a1", "a2"], [])
+def test_a_batch_runs_although_its_leases_cannot_be_renewed() -> None:  # SPEC H4, A8
+    for error in (
+        client_error("AccessDenied", status=403),
+        client_error("ServiceUnavailable", status=503),
+        OSError(),
+        None,
+    ):
+        wire = orders()
+        wire.fails[CHANGE] = error
+        wire.refuses[CHANGE] = lambda _, __: ("InternalError", "try again")
+        assert run(entry("a1", age=11), entry("a2"), wire=wire)[:2] == (["a1", "a2"], []), error
 
 
 def test_leases_are_renewed_within_the_limit_of_sqs_and_not_without_a_deadline() -> None:  # SPEC H4, C6
@@ -492,11 +491,7 @@ def test_a_message_that_is_extended_runs_once(
         for seconds in steps:
             sandbox.sleep(seconds) if seconds > 0 else message.extend(-seconds)
 
-    dead_letter = "dead.fifo" if queue.endswith(".fifo") else "dead"
-    sandbox.queue(queue, dead_letter=dead_letter, visibility_timeout=visibility_timeout)
-    sandbox.connect(handler, queue, timeout=visibility_timeout - 10)
-    for body in bodies:
-        sandbox.send(queue, body, group_id="a")
+    work(sandbox, handler, *bodies, queue=queue, visibility_timeout=visibility_timeout, timeout=visibility_timeout - 10)
     sandbox.run()
     assert runs == [*bodies]
 
@@ -510,20 +505,21 @@ def test_extend_async_lets_other_handlers_run_meanwhile(sandbox: Sandbox) -> Non
             await message.extend_async(100)
         ended.append(message.body)
 
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders")
     sandbox.faults.add("late", operation=CHANGE, seconds=3)
-    for body in ("first", "second"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "first", "second")
     sandbox.run()
     assert ended == ["second", "first"]
 
 
-def test_extend_raises_an_error_for_invalid_seconds() -> None:  # SPEC I6, B6
+def test_extend_raises_an_error_for_invalid_seconds_and_any_error_of_sqs() -> None:  # SPEC I6, B6
     raised, odd = list[Exception](), (0, -1, 43_201, float("nan"), "soon", True, None)
     _, wire = settle(extending(*odd, errors=raised))
     assert [(type(error), "seconds" in str(error)) for error in raised] == [(ValueError, True)] * len(odd)
     assert wire.requests == []
+    wire = orders()
+    wire.fails[CHANGE] = client_error("AccessDenied", "no")
+    assert settle(extending(60, errors=raised), wire=wire, remaining=900)[0] == []
+    assert "AccessDenied" in str(raised[-1])
 
 
 def test_a_message_whose_lease_is_lost_cannot_be_extended_and_is_only_reported() -> None:
@@ -547,13 +543,6 @@ def test_a_message_whose_lease_is_lost_cannot_be_extended_and_is_only_reported()
     with wire, pytest.raises(LeaseLost, match="its handler has ended"):
         kept[0].extend(60)
     assert wire.acts == [CHANGE] * 2
-
-
-def test_any_other_error_of_sqs_is_raised_in_the_handler() -> None:  # SPEC I6
-    raised, wire = list[Exception](), orders()
-    wire.fails[CHANGE] = client_error("AccessDenied", "no")
-    assert settle(extending(60, errors=raised), wire=wire, remaining=900)[0] == []
-    assert "AccessDenied" in str(raised[0])
 
 
 # ack="eager"; test_crashes.py shows that deleted messages stay done, also if there are fewer than ten
@@ -602,22 +591,19 @@ def test_an_acknowledged_message_is_deleted_once_before_its_handler_returns_and_
     assert (seen[-1], deleted(wire)) == (before_it_returns, TENS[:1])
 
 
-def test_messages_acknowledged_in_a_batch_handler_are_deleted_while_it_runs() -> None:  # SPEC G3
+def test_in_a_batch_handler_eager_acks_are_deleted_while_it_runs_and_final_but_for_ack_all_on_fifo() -> None:
+    """SPEC G3, B4. On a standard queue, the messages are deleted, so a later verdict is ignored."""
     wire, seen = orders(), list[int]()
 
     @batch_consumer(ack="eager")
-    def handler(batch: Batch) -> None:
+    def one_by_one(batch: Batch) -> None:
         for message in batch:
             message.ack()
             seen.append(len(wire.sent(DELETE)))
         raise SystemExit
 
-    assert settle(handler, batch_of(15), wire)[0] == []
+    assert settle(one_by_one, batch_of(15), wire)[0] == []
     assert seen == [0] * 9 + [1] * 6
-
-
-def test_an_eager_ack_all_is_final_and_on_fifo_a_later_verdict_overrides_it() -> None:  # SPEC G3, B4
-    """On a standard queue, the messages are deleted, so a later verdict is ignored."""
 
     @batch_consumer(ack="eager")
     def handler(batch: Batch) -> None:
@@ -714,12 +700,9 @@ def test_no_more_deletes_are_sent_after_a_lone_one_was_denied_and_one_that_hangs
     fault: str, count: int, seconds: int, longest: int, requests: Any, events: Any, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC A8, G3, G6
     ended: list[float] = []
-    sandbox.queue("orders", dead_letter="dead")
     sandbox.faults.add(fault, operation=DELETE, times=None)
-    for number in range(count):
-        sandbox.send("orders", {"number": number})
     handler = eager(lambda _: (sandbox.sleep(seconds), ended.append(sandbox.elapsed))[1])
-    sandbox.connect(handler, "orders", batch_size=100, window=1)
+    work(sandbox, handler, *map(str, range(count)), batch_size=100, window=1)
     report = sandbox.run()
     assert (report.settled, len(ended)) == (True, count)
     assert ended[-1] - ended[0] <= longest
