@@ -384,7 +384,7 @@ def test_a_task_that_a_handler_leaves_behind_is_interrupted_if_it_blocks_the_eve
 
     with orders(clock=RunningClock(lambda: bool(tasks))) as wire:
         began = wire.clock.monotonic()
-        handler(batch_of(1), Context(0.4))
+        handler(batch_of(1), Context(0.5))
     never_began = not waits and not has_begun  # since Python 3.12, the event loop may end before it takes a turn
     assert never_began or isinstance(tasks[0].exception(), Interrupted)
 
@@ -458,7 +458,7 @@ def test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_
             running.end(message)
         stuck(message)
 
-    handler = consumer(concurrency=3, timeout=0.2, backoff=Fixed(60))(handle)
+    handler = consumer(concurrency=3, timeout=0.4, backoff=Fixed(60))(handle)
     with orders(clock=stuck.clock(6)) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
         assert wire.rounded_visibilities() == {"handle-m1": 60}
@@ -481,7 +481,7 @@ def test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_
 
 def test_a_failure_step_cannot_rerun_a_message_whose_thread_still_runs() -> None:  # SPEC I3, I5
     stuck = StuckHandlers("m1")
-    handler = consumer(concurrency=3, timeout=0.2, on_failure=[lambda failure, next_step: Outcome.again(0)])(stuck)
+    handler = consumer(concurrency=3, timeout=0.4, on_failure=[lambda failure, next_step: Outcome.again(0)])(stuck)
     reported, wire = settle(handler, batch_of(3), orders(clock=stuck.clock(3)))
     stuck.release()
     assert (reported, wire.rounded_visibilities()) == (["m1"], {"handle-m1": 900})
@@ -503,7 +503,7 @@ def test_if_all_places_or_a_fifo_group_are_taken_the_process_ends_after_the_mess
     Another consumer of the process, as on a machine for development, still has all its places.
     """
     handlers, ran = StuckHandlers(*stuck), list[str]()
-    handler = consumer(concurrency=2 if len(stuck) == 2 else 4, timeout=0.2, backoff=Fixed(60))(handlers)
+    handler = consumer(concurrency=2 if len(stuck) == 2 else 4, timeout=0.4, backoff=Fixed(60))(handlers)
     other = consumer(concurrency=2)(lambda message: ran.append(message.id))
     with orders(clock=handlers.clock(started)) as wire:
         with pytest.raises(SystemExit):

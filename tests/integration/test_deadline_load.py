@@ -243,8 +243,8 @@ def seconds_of_a_reading(text: str) -> float:
 
 
 @pytest.mark.parametrize("attempt", [1, 5])
-@pytest.mark.parametrize("text", ["x" * 1_000_000, "line\n" * 200_000, "\U0001f4a5" * 250_000], ids="xlb")
-def test_messages_with_errors_of_a_megabyte_are_settled_quickly_with_short_log_lines(text: str, attempt: int) -> None:
+@pytest.mark.parametrize("text", ["x" * 5_000_000, "line\n" * 1_000_000, "\U0001f4a5" * 1_250_000], ids="xlb")
+def test_messages_with_errors_of_5_mb_are_settled_quickly_with_short_log_lines(text: str, attempt: int) -> None:
     @consumer
     def handler(message: Message) -> None:
         raise ValueError(text)
