@@ -83,6 +83,16 @@ def test_each_of_many_messages_has_its_own_id_on_its_lines_at_any_concurrency(
     assert not set(logger_keys.KEYS) & set(last)
 
 
+def test_a_group_id_is_on_the_lines_of_its_message_only(logger: Logger, output: Lines) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        logger.append_keys(**message.logger_keys)
+        logger.info("runs")
+
+    handler(event(record(message_id="m0", group="g1"), record(message_id="m1")), Context())
+    assert [line.get("group_id") for line in output.read_all()] == ["g1", None]
+
+
 def test_all_runs_and_the_hook_have_the_keys_and_a_key_of_the_handler_ends_with_its_run(
     logger: Logger, output: Lines
 ) -> None:
@@ -94,12 +104,11 @@ def test_all_runs_and_the_hook_have_the_keys_and_a_key_of_the_handler_ends_with_
         logger.thread_safe_append_keys(order=message.id)
         raise ValueError
 
-    settle(handler, event(record(receives=3, group="g1")))
-    settle(handler, event(record(message_id="m2")))
+    settle(handler, event(record(receives=3)))
     logger.thread_safe_clear_keys()
     found = output.read_all()
-    shown = [(line["message"], line["message_id"], line["attempt"], line.get("group_id")) for line in found]
-    assert shown == [(text, *keys) for keys in [("m1", 3, "g1"), ("m2", 1, None)] for text in ("run", "run", "hook")]
+    shown = [(line["message"], line["message_id"], line["attempt"]) for line in found]
+    assert shown == [("run", "m1", 3), ("run", "m1", 3), ("hook", "m1", 3)]
     assert all(line["team"] == "checkout" and "order" not in line for line in found)
 
 
