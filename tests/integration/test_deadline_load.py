@@ -26,8 +26,8 @@ from tests.records import RECEIVED_AT, batch_of, failed
 from tests.wire import Queue
 
 pytestmark = pytest.mark.usefixtures("without_tracers")
-MANY = 3_000
-SECONDS = 2
+MANY = 4_500
+SECONDS = 3
 TRIES = 5
 JITTER_SECONDS = 0.5
 """A sixteenth of a second of CPU. A core shared with other processes can slow down in the middle of a run; a runtime
