@@ -48,3 +48,12 @@ define build_function
 	       find "$(ARTIFACTS_DIR)/$$each" -name __pycache__ -type d -prune -exec rm -rf {} + ;; \
 	esac; done
 endef
+
+# $(call build_with,PART) does the same, and adds a copy of tarry with a part that the tarry layer leaves out. Lambda
+# imports from the function before its layers, so this copy is the one in use.
+tarry := $(dir $(lastword $(MAKEFILE_LIST)))layers/tarry/python/tarry
+define build_with
+	$(build_function)
+	cp -R "$(tarry)" "$(ARTIFACTS_DIR)/"
+	python3 -I "$(tarry)/tools/common/strip.py" "$(ARTIFACTS_DIR)/tarry" $(1)
+endef

@@ -13,7 +13,8 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tarry.guard import CLIENT_CONFIG, Clients, Guarded, GuardLimits, guard
+from tarry.guard.decision import GuardLimits
+from tarry.guard.operations import CLIENT_CONFIG, Clients, Guarded, guard
 
 GUARDED = [Guarded(**each) for each in json.loads(os.environ["GUARDED"])]
 NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "")
@@ -26,15 +27,14 @@ sns = boto3.client("sns", config=CLIENT_CONFIG)
 
 def handler(event: object, context: object) -> None:
     for act in guard(GUARDED, NAMESPACE, GuardLimits(), clients):
-        report(act)
+        if TOPIC:
+            report(act)
 
 
 def report(act: dict[str, Any]) -> None:
     """Send an act to the topic; an error changes nothing."""
-    if not TOPIC:
-        return
+    subject = act["text"].encode("ascii", "replace").decode()[:100]
     try:
-        subject = act["text"].encode("ascii", "replace").decode()[:100]
         sns.publish(TopicArn=TOPIC, Subject=subject, Message=json.dumps(act, indent=1))
     except (BotoCoreError, ClientError):
         logger.exception("The report was not sent to %s.", TOPIC)

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tarry.guard import Clients, Guarded, GuardLimits, guard
+from tarry.guard.decision import GuardLimits
+from tarry.guard.operations import Clients, Guarded, guard
 from tarry.observe.metrics import NAMESPACE
 from tests.deploy import update, versions
 from tests.deploy.aws import REGION

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +14,9 @@ from botocore.exceptions import ReadTimeoutError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-import tarry.guard
-from tarry.guard import Clients, GuardLimits
-from tarry.guard.decision import Note, Setting
-from tarry.guard.operations import TAG
+from tarry.guard import operations
+from tarry.guard.decision import GuardLimits, Note, Phase, Setting
+from tarry.guard.operations import TAG, Clients
 from tarry.tools.cli import pause
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
@@ -125,17 +123,21 @@ class Slow:
         return found if self.looks >= self.needed else {**found, "State": "Disabling"}
 
 
-SUSPENDED = Note("suspended", 1_800_000_720, 1_800_000_720, 20, Setting(False, 20), Setting(True, 20), is_set=True)
+SUSPENDED = Note("suspended", 1_800_000_720, 1_800_000_720, 20, Setting(False, 20), Setting(False, 20))
+
+
+def _confirmed(phase: Phase, setting: Setting) -> Note:
+    return SUSPENDED._replace(phase=phase, setting=setting, before=setting)
+
+
 PHASES = {
     "suspended": SUSPENDED,
-    "suspended, without an answer": replace(SUSPENDED, is_set=False),
-    "probing": replace(SUSPENDED, phase="probing", setting=Setting(True, 2), before=Setting(False, 20)),
-    "judging": replace(SUSPENDED, phase="judging", setting=Setting(False, 2), before=Setting(True, 2)),
-    "resuming": replace(SUSPENDED, phase="resuming", setting=Setting(True, 10), before=Setting(False, 2)),
-    "left": replace(SUSPENDED, phase="left", setting=Setting(True, 20), before=Setting(True, 2)),
-    "without a limit": replace(
-        SUSPENDED, phase="probing", former=None, setting=Setting(True, 2), before=Setting(False, None)
-    ),
+    "suspended, without an answer": SUSPENDED._replace(before=Setting(True, 20)),
+    "probing": _confirmed("probing", Setting(True, 2)),
+    "judging": _confirmed("judging", Setting(False, 2)),
+    "resuming": _confirmed("resuming", Setting(True, 10)),
+    "left": _confirmed("left", Setting(True, 20)),
+    "without a limit": _confirmed("probing", Setting(True, 2))._replace(former=None),
 }
 READING = {"list_event_source_mappings", "get_event_source_mapping", "list_tags"}
 
@@ -185,9 +187,9 @@ class Guarded(LambdaAtOnce):
         queues = SimpleNamespace(
             get_queue_url=lambda **_: {"QueueUrl": ""}, get_queue_attributes=lambda **_: {"Attributes": backlog}
         )
-        consumer = tarry.guard.Guarded("other", "orders", self.uuid)
+        consumer = operations.Guarded("other", "orders", self.uuid)
         with use(World(clock=TestClock(SUSPENDED.at + 60))):
-            [*tarry.guard.guard([consumer], "shop", GuardLimits(), Clients(self.aws, metrics, queues))]
+            [*operations.guard([consumer], "shop", GuardLimits(), Clients(self.aws, metrics, queues))]
 
 
 @pytest.fixture
@@ -229,10 +231,9 @@ def test_resume_gives_a_suspended_mapping_its_former_setting_and_tells_it(
     result = run("resume", "other")
     ended = "the guard's suspension has ended: enabled with MaximumConcurrency 20"
     assert (result.exit_code, result.stdout) == (0, f"orders -> other: Enabled (unchanged); {ended}\n")
-    asked = replace(
-        PHASES["probing"], phase="restoring", setting=Setting(True, 20), before=Setting(True, 2), is_set=False
-    )
-    tagged = [{"Resource": lambda_.arn, "Tags": {TAG: each.text()}} for each in (asked, replace(asked, is_set=True))]
+    asked = PHASES["probing"]._replace(phase="resumed", setting=Setting(True, 20))
+    confirmed = asked._replace(before=asked.setting)
+    tagged = [{"Resource": lambda_.arn, "Tags": {TAG: each.text()}} for each in (asked, confirmed)]
     former = {"UUID": lambda_.uuid, "Enabled": True, "ScalingConfig": {"MaximumConcurrency": 20}}
     assert lambda_.changes == [
         ("tag_resource", tagged[0]),

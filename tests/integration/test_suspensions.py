@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import boto3
 import pytest
@@ -18,7 +17,7 @@ from tests.mappings import LambdaAtOnce
 from tests.wire import arn, client_error
 
 AT = 1_800_000_720.0  # 08:12 UTC
-NOTE = Note("suspended", AT, AT, 20, Setting(False, 20), Setting(True, 20), is_set=True, ended=240, failed=230)
+NOTE = Note("suspended", AT, AT, 20, Setting(False, 20), Setting(False, 20), ended=240, failed=230)
 TEXT = "suspended since 08:12 UTC: 96% of 240 runs failed; next probe 08:17"
 
 
@@ -95,24 +94,24 @@ def test_without_an_answer_of_lambda_the_commands_show_the_rest(functions: Lambd
         ("probing", Setting(True, 2), "a probe runs"),
         ("judging", Setting(False, 2), "a probe is judged"),
         ("resuming", Setting(True, 10), "resuming, now enabled with MaximumConcurrency 10"),
-        ("restoring", Setting(False, None), "resuming, now disabled with no MaximumConcurrency"),
+        ("resumed", Setting(False, None), "resuming, now disabled with MaximumConcurrency unset"),
     ],
 )
 def test_the_line_says_what_the_guard_does_now(
     phase: Phase, setting: Setting, text: str, functions: LambdaAtOnce
 ) -> None:
-    functions.mappings[0].tags[TAG] = replace(NOTE, phase=phase, setting=setting).text()
+    functions.mappings[0].tags[TAG] = NOTE._replace(phase=phase, setting=setting).text()
     assert suspended(functions) == {"orders": f"suspended since 08:12 UTC: 96% of 240 runs failed; {text}"}
 
 
 def test_the_next_probe_is_later_after_probes_that_used_many_attempts() -> None:
-    assert str(replace(NOTE, doublings=1)).endswith("next probe 08:22")
-    assert str(replace(NOTE, doublings=9)).endswith("next probe 08:27")
+    assert str(NOTE._replace(doublings=1)).endswith("next probe 08:22")
+    assert str(NOTE._replace(doublings=9)).endswith("next probe 08:27")
 
 
 def test_what_is_not_a_suspension_is_left_out(functions: LambdaAtOnce) -> None:
     """A consumer that the guard leaves to another, a mapping without an ARN, and a tag that is not the guard's."""
     assert suspended(functions, EventSourceMappingArn="") == {}
-    for text in (replace(NOTE, phase="left").text(), "mine"):
+    for text in (NOTE._replace(phase="left").text(), "mine"):
         functions.mappings[0].tags[TAG] = text
         assert suspended(functions) == {}

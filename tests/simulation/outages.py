@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 from botocore.exceptions import ClientError
 
-from tarry.guard import Clients, guard
+from tarry.guard.operations import Clients, guard
 from tarry.testing import Realism, Sandbox
 from tarry.tools.template import Template, read_template
 from tests.simulation.campaign import PROCESSES, SeedResult, be_quiet
@@ -331,9 +331,9 @@ CASES = {
     "3h": between(180, "3 hours", 50),
     "3h-10": between(180, "3 hours", 10),
     "30h": between(1800, "30 hours", 0.2),
-    "flapping": flapping(5),
-    "poison": Outage("poison, no outage", 10, lambda at: False, HOUR, poison=100),
-    "deployment": between(45, "45 minutes, a deployment", 10, deployment=BEFORE + 20 * MINUTE),
+    "flapping": flapping(50),
+    "poison": Outage("poison, no outage", 50, lambda at: False, HOUR, poison=100),
+    "deployment": between(45, "45 minutes, a deployment", 50, deployment=BEFORE + 20 * MINUTE),
 }
 
 

@@ -14,9 +14,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.guard import CannotGuard, Clients, Guarded, GuardLimits, guard
-from tarry.guard.decision import PHASES, Note, Setting
-from tarry.guard.operations import TAG
+from tarry.guard.decision import PHASES, GuardLimits, Note, Setting
+from tarry.guard.operations import TAG, CannotGuard, Clients, Guarded, guard
 from tarry.world import World, use
 from tests.wire import TestClock
 
@@ -190,13 +189,13 @@ def test_a_consumer_is_suspended_within_four_minutes_probed_and_resumed_in_steps
     consumer = Consumer(until(15), former=former, pages=2)
     phases = consumer.play(60)
     of_probes = ["probing", "suspended", "probing"]
-    assert [phase for _, phase in phases] == ["suspended", *of_probes, *["resuming"] * steps, "restoring"]
+    assert [phase for _, phase in phases] == ["suspended", *of_probes, *["resuming"] * steps, "resumed"]
     assert (phases[0][0] <= 4, phases[-1][0] <= 15 + 10) == (True, True)
     assert consumer.has == (True, former, {})
     asked, done = [each for each in caplog.records if "orders suspended: 100% of" in each.message]
     assert asked.message == f"Asked of Lambda: {done.message}"
     assert vars(done)["audit"] == vars(asked)["audit"]
-    maximum = "no MaximumConcurrency" if former is None else f"MaximumConcurrency {former}"
+    maximum = f"MaximumConcurrency {former or 'unset'}"
     settings = {"before": f"enabled with {maximum}", "after": f"disabled with {maximum}"}
     assert vars(done)["audit"].items() >= {"phase": "suspended", "queue": "shop-orders", **settings}.items()
 
@@ -214,7 +213,7 @@ def test_a_suspension_ends_after_six_hours_or_an_hour_before_messages_expire_and
     for retention, hours in ((4 * 24 * HOUR, 6), (3 * HOUR, 2)):
         consumer = Consumer(until(30 * 60), retention=retention)
         phases = consumer.play(8 * 60)
-        assert [phase for _, phase in phases].count("restoring") == 1
+        assert [phase for _, phase in phases].count("resumed") == 1
         assert phases[-1][0] == pytest.approx(hours * 60, abs=10)
         assert consumer.has == (True, 20, {})
 
@@ -235,6 +234,16 @@ def test_a_consumer_without_an_outage_that_begins_is_left_alone(changes: dict[st
     assert consumer.requests == LOOK * 60
 
 
+@pytest.mark.parametrize(("failing", "is_suspended"), [(319, False), (321, True)])
+def test_the_retries_of_poison_messages_that_are_left_of_a_load_are_no_outage(failing: int, is_suspended: bool) -> None:
+    consumer = Consumer(failed_before=160)
+    consumer.per_minute = 1
+    for _ in range(3):
+        consumer.pass_minute()
+        consumer.runs[consumer.now - MINUTE] = failing, failing
+    assert bool(consumer.look()) == is_suspended
+
+
 def test_a_consumer_without_runs_in_the_hour_before_is_not_suspended() -> None:
     consumer = Consumer()
     consumer.runs.clear()
@@ -248,12 +257,12 @@ def test_a_consumer_without_runs_in_the_hour_before_is_not_suspended() -> None:
 @pytest.mark.parametrize(
     ("changes", "line", "is_error"),
     [
-        ({"pollers": True}, "orders as it is: its mapping has provisioned pollers", True),
-        ({"queue_consumers": 2}, "orders as it is: shop-orders has 2 consumers", True),
+        ({"pollers": True}, "orders as it is: with provisioned pollers, it has no", True),
+        ({"queue_consumers": 2}, "orders as it is: its queue has 2 consumers", True),
         ({"age": None}, "orders as it is: CloudWatch does not tell the age of its oldest message", True),
         ({"age": 2.5 * HOUR, "retention": 3 * HOUR}, "orders as it is: the oldest message expires in 2", True),
         ({"tags": {TAG: "mine"}}, "remove the tag tarry:guard from", True),
-        ({"is_enabled": False, "state": "Disabled"}, "orders as it is: its mapping was disabled by another", False),
+        ({"is_enabled": False, "state": "Disabled"}, "or they come late; its mapping is disabled with", False),
         ({"lag": 5 * MINUTE}, "orders as it is: it has no metrics since", False),
         ({"lag": 5 * HOUR}, "orders as it is: it has no metrics in the last hour", False),
         ({"skew": 120.0}, "The guard changes nothing: this clock says", True),
@@ -279,7 +288,7 @@ def test_a_consumer_that_cannot_be_guarded_is_logged_and_not_changed(
 @pytest.mark.parametrize(
     ("code", "of", "line"),
     [
-        ("ResourceNotFoundException", "GetEventSourceMapping", "does not exist; deploy the stack again"),
+        ("ResourceNotFoundException", "GetEventSourceMapping", f"(mapping {ORDERS.mapping})"),
         ("AccessDenied", "GetMetricData", "The guard changes nothing, because it has no metrics: An error occurred"),
         ("ThrottlingException", "ListTags", "The guard left orders as they are; the lines before tell why"),
     ],
@@ -303,7 +312,7 @@ def test_a_fifo_queue_and_a_missing_namespace_are_errors_of_the_run(caplog: pyte
     consumer = Consumer()
     with pytest.raises(CannotGuard, match="left orders"):
         [*consumer.acts(ORDERS._replace(queue="orders.fifo"))]
-    assert "orders.fifo is a FIFO queue" in caplog.text
+    assert "a failed message of a FIFO queue holds up its group anyway" in caplog.text
     with pytest.raises(CannotGuard, match="POWERTOOLS_METRICS_NAMESPACE is not set"):
         [*consumer.acts(namespace="")]
     assert consumer.requests == LOOK
@@ -343,7 +352,7 @@ def test_a_suspended_consumer_is_resumed_when_its_mapping_gets_provisioned_polle
     consumer = Consumer()
     consumer.play(5)
     consumer.pollers, consumer.maximum = True, None
-    assert [phase for _, phase in consumer.play(5)] == ["suspended", "restoring"]
+    assert [phase for _, phase in consumer.play(5)] == ["suspended", "resumed"]
     assert consumer.has == (True, None, {})
 
 
@@ -401,7 +410,7 @@ def test_the_former_setting_comes_back_whatever_fails_and_however_often(seed: in
         former=st.none() | st.integers(2, 1000),
         setting=st.builds(Setting, st.booleans(), st.none() | st.integers(2, 1000)),
         before=st.builds(Setting, st.booleans(), st.none() | st.integers(2, 1000)),
-        is_set=st.booleans(),
+        doublings=st.integers(0, 9),
         ended=st.integers(0, 10**9),
         failed=st.integers(0, 10**9),
     )

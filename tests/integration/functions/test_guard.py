@@ -9,7 +9,7 @@ import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sns.models import sns_backends
 
-from tarry.guard import CannotGuard, Clients
+from tarry.guard.operations import CannotGuard, Clients
 from tarry.world import World, use
 from tests.unit.test_guard import ORDERS, Consumer, until
 from tests.wire import TestClock
@@ -38,8 +38,8 @@ def test_each_act_is_reported_to_the_topic_with_its_figures(app: ModuleType) -> 
     reports = [(subject, json.loads(text)) for _, text, subject, *_ in topic.sent_notifications]
     assert [subject for subject, _ in reports] == [
         "orders suspended: 100% of 9,000 runs failed",
-        "orders probed: it was suspended for 5 minutes",
-        "orders resumed in part: 12 of 1,200 runs failed",
+        "orders probing: it was suspended for 5 minutes",
+        "orders resuming: 12 of 1,200 runs failed",
         "orders resumed: 60 of 6,000 runs failed",
     ]
     assert reports[0][1] == {

@@ -188,14 +188,14 @@ def test_a_mapping_is_described_scaled_and_tagged_over_http(local: LocalProcess,
 
 
 def test_a_suspension_is_shown_and_resumed_as_on_aws(local: LocalProcess, plain: PlainMapping) -> None:
-    note = Note("probing", 0, 0, None, Setting(True, 2), Setting(False, None), is_set=True, ended=240, failed=230)
+    note = Note("probing", 0, 0, None, Setting(True, 2), Setting(True, 2), ended=240, failed=230)
     plain.scale(MaximumConcurrency=2)
     plain.client.tag_resource(Resource=plain.arn, Tags={TAG: note.text()})
     where = ("--endpoint-url", local.endpoint)
     line = "plain: suspended since 00:00 UTC: 96% of 240 runs failed; a probe runs"
     assert tarry("queues", "plain", *where).stdout.splitlines()[-1] == line
     result = tarry("resume", "Plain", *where, "--audit", str(local.folder / "audit.jsonl")).stdout
-    assert result.endswith("the guard's suspension has ended: enabled with no MaximumConcurrency\n")
+    assert result.endswith("the guard's suspension has ended: enabled with MaximumConcurrency unset\n")
     assert plain.client.list_tags(Resource=plain.arn)["Tags"].get(TAG) is None
     assert (plain.now()["State"], "ScalingConfig" in plain.now()) == ("Enabled", False)
 

@@ -107,7 +107,7 @@ def test_a_guarded_consumer_keeps_the_attempts_of_its_messages_during_an_outage(
     assert guarded.peak_in_flight < alone.peak_in_flight / 2
     assert guarded.drained_at is not None
     assert [phase for _, phase in guarded.phases[:3]] == ["suspended", "probing", "judging"]
-    assert [phase for _, phase in guarded.phases[-3:]] == ["resuming", "restoring", ""]
+    assert [phase for _, phase in guarded.phases[-3:]] == ["resuming", "resumed", ""]
     [suspended, *_, (restored, _), _] = guarded.phases
     assert suspended[0] <= 240
     assert 1800 < restored < 1800 + 15 * 60

@@ -37,13 +37,13 @@ def test_a_fifo_queue_a_queue_with_two_functions_and_provisioned_pollers_are_fou
     fifo = ("${DigestFunctionScans}", "${LedgerFunctionEntries}")
     twice = ("            Queue: !GetAtt WebhooksQueue.Arn", "            Queue: !GetAtt OrdersQueue.Arn")
     texts = [text for text, _ in findings(tmp_path, fifo)]
-    assert "cannot guard LedgerQueue, which is FIFO: a failed message holds up its group anyway." in texts[0]
+    assert "cannot guard LedgerQueue: a failed message of a FIFO queue holds up its group anyway;" in texts[0]
     texts = [text for text, _ in findings(tmp_path, twice)]
-    assert "cannot guard OrdersQueue, which has several functions: the others would get its messages." in texts[0]
+    assert "cannot guard OrdersQueue: its queue has 2 consumers, and the others would get the messages;" in texts[0]
     asked = ('!Equals [!Ref ProvisionedPollers, "0"]]\n  HasPollers', '!Equals ["0", "0"]]\n  HasPollers')
     texts = [text for text, _ in findings(tmp_path, asked, parameters={**ON, "ProvisionedPollers": "3"})]
-    assert [text.split(", which ")[1] for text in texts] == [
-        "has provisioned pollers: a probe needs a concurrency. Remove it from GUARDED."
+    assert [text.split("Queue: ")[1] for text in texts] == [
+        "with provisioned pollers, it has no MaximumConcurrency for a probe; remove it from GUARDED."
     ] * 2
 
 
@@ -58,11 +58,11 @@ def test_permissions_that_the_guard_lacks_are_found_each_with_a_statement_that_a
     arn = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:event-source-mapping:"
     assert found[0] == (
         "GuardFunction lacks cloudwatch:GetMetricData. Add to its permissions:",
-        '- {Effect: Allow, Action: [cloudwatch:GetMetricData], Resource: "*"}',
+        '- {Effect: Allow, Action: cloudwatch:GetMetricData, Resource: "*"}',
     )
     assert found[1] == (
         "GuardFunction lacks lambda:TagResource on the mapping of OrdersQueue. Add to its permissions:",
-        f'- {{Effect: Allow, Action: [lambda:TagResource], Resource: !Sub "{arn}${{OrdersFunctionOrders}}"}}',
+        f'- {{Effect: Allow, Action: lambda:TagResource, Resource: !Sub "{arn}${{OrdersFunctionOrders}}"}}',
     )
     assert found[3] == (
         "GuardFunction lacks sqs:GetQueueUrl and sqs:GetQueueAttributes on ScansQueue. Add to its permissions:",
@@ -79,6 +79,5 @@ def test_a_mapping_that_the_guard_may_change_and_does_not_name_is_found(tmp_path
     )
     [(text, _)] = findings(tmp_path, (line, more))
     assert text == (
-        "GuardFunction may change the mapping of LedgerQueue, which it does not guard. Allow that on the mappings in "
-        "GUARDED."
+        "GuardFunction may change the mapping of LedgerQueue, which it does not guard. Allow it on those in GUARDED."
     )

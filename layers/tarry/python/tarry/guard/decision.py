@@ -11,7 +11,6 @@ does without a guard: it runs, or is as the other left it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 if TYPE_CHECKING:
@@ -30,17 +29,18 @@ OWN_CONCURRENCY = {SMALLEST_CONCURRENCY, *STEPS}
 class GuardLimits(NamedTuple):
     """When a consumer is suspended and resumed. Times are in seconds."""
 
+    window: float = 2 * MINUTE
     runs: int = 20
     """A consumer is suspended only if this many runs have ended in the window."""
     failing: float = 0.8
     """It is suspended if at least this share of them failed, and resumed while no more than the rest fail."""
-    failed_before: float = 0.2
-    """It is suspended only if a smaller share failed in the hour before: otherwise it is not an outage that begins.
-
-    Without runs in that hour (a new consumer, or one that is idle at night), this cannot be told: it is not suspended.
-    """
-    window: float = 2 * MINUTE
     before: float = 60 * MINUTE
+    failed_before: float = 0.2
+    """It is suspended only if a smaller share failed in the time before: otherwise it is not an outage that begins.
+    Without runs in that time (a new consumer, or one that is idle at night), this cannot be told."""
+    more_failures: float = 2
+    """It is suspended only if this many times as many runs a minute failed as in the time before. When a load ends, its
+    poison messages are left: nearly all runs fail, but no more than before."""
     probe_every: float = 5 * MINUTE
     rarest: float = 15 * MINUTE
     """Each probe that used an attempt of more messages than half of those that wait doubles the time to the next one,
@@ -67,17 +67,16 @@ class Setting(NamedTuple):
     """Its MaximumConcurrency; None if it has none."""
 
     def __str__(self) -> str:
-        maximum = "no MaximumConcurrency" if self.maximum is None else f"MaximumConcurrency {self.maximum}"
+        maximum = f"MaximumConcurrency {self.maximum or 'unset'}"
         return f"{'enabled' if self.is_enabled else 'disabled'} with {maximum}"
 
 
-Phase = Literal["suspended", "probing", "judging", "resuming", "restoring", "left"]
+Phase = Literal["suspended", "probing", "judging", "resuming", "resumed", "left"]
 PHASES = get_args(Phase)
 
 
-@dataclass(frozen=True)
-class Note:
-    """The guard's memory of a mapping that it has changed, as a tag of the mapping."""
+class Note(NamedTuple):
+    """The guard's memory of a mapping that it has changed, as a tag of the mapping. Times are in seconds since 1970."""
 
     phase: Phase
     since: float
@@ -89,9 +88,7 @@ class Note:
     setting: Setting
     """The setting in this phase."""
     before: Setting
-    """The setting of the mapping when this was written."""
-    is_set: bool = False
-    """Whether Lambda has confirmed the setting."""
+    """The setting of the mapping when this was written, and that of this phase once Lambda has confirmed it."""
     doublings: int = 0
     """How often the time between probes was doubled."""
     ended: int = 0
@@ -113,32 +110,27 @@ class Note:
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
     def text(self) -> str:
-        """Return the note as the value of a tag: at most 256 characters of those that Lambda allows."""
-        values = (
-            self.phase, f"{self.since:.0f}", f"{self.at:.0f}", self.former or 0, _setting(self.setting),
-            _setting(self.before), "set" if self.is_set else "asked", self.doublings, self.ended, self.failed,
-        )  # fmt: skip
-        return " ".join(map(str, values))
+        """Return the note as the value of a tag, with 0 for None and False: at most 256 characters Lambda allows."""
+        flat = (self.since, self.at, self.former, *self.setting, *self.before, self.doublings, self.ended, self.failed)
+        return " ".join([self.phase, *(str(int(each or 0)) for each in flat)])
 
     @classmethod
     def read(cls, text: str) -> Note:
         """Read a tag's value. Raises `ValueError` if it is not the text of a note."""
-        phase, since, at, former, setting, before, is_set, *counts = text.split(" ")
-        if phase not in PHASES or is_set not in ("set", "asked"):
+        phase, *numbers = text.split(" ")
+        if phase not in PHASES:
             raise ValueError(f"not a note of the guard: {text!r}")
-        doublings, ended, failed = map(int, counts)
-        settings, is_confirmed = (_read_setting(setting), _read_setting(before)), is_set == "set"
-        times = float(since), float(at)
-        return cls(cast("Phase", phase), *times, int(former) or None, *settings, is_confirmed, doublings, ended, failed)
+        since, at, former, enabled, maximum, was_enabled, was_maximum, doublings, ended, failed = map(int, numbers)
+        setting, before = Setting(enabled > 0, maximum or None), Setting(was_enabled > 0, was_maximum or None)
+        return cls(cast("Phase", phase), since, at, former or None, setting, before, doublings, ended, failed)
 
 
 class Seen(NamedTuple):
     """The facts about a consumer at one look."""
 
     now: float
-    state: str
-    """The state of the mapping, such as ``Enabled`` or ``Disabling``."""
-    maximum: int | None
+    setting: Setting | None
+    """None while Lambda changes it."""
     note: Note | None
     minutes: Sequence[Minute]
     """The minutes with metrics, oldest first."""
@@ -153,8 +145,17 @@ class Act(NamedTuple):
 
     note: Note | None
     why: str
-    is_reported: bool = True
-    """Whether the topic gets it too; the log and the audit have every act."""
+
+
+def unfit(queue: str, consumers: int, *, has_pollers: bool) -> str | None:
+    """Return why a consumer of a queue cannot be suspended at all; None if it can."""
+    if queue.endswith(".fifo"):
+        return "a failed message of a FIFO queue holds up its group anyway; remove it from GUARDED"
+    if has_pollers:
+        return "with provisioned pollers, it has no MaximumConcurrency for a probe; remove it from GUARDED"
+    if consumers > 1:
+        return f"its queue has {consumers} consumers, and the others would get the messages; remove it from GUARDED"
+    return None
 
 
 def expiring(seconds: float) -> str | None:
@@ -164,31 +165,33 @@ def expiring(seconds: float) -> str | None:
 
 def decide(seen: Seen, limits: GuardLimits) -> Act | None:
     """Return what to do with a consumer; None for nothing."""
-    note, has = seen.note, Setting(seen.state == "Enabled", seen.maximum)
-    if seen.state not in ("Enabled", "Disabled"):
-        return None  # Lambda is changing the mapping
+    note, has = seen.note, seen.setting
+    if has is None:
+        return None
     if note is None:
         return _suspended(seen, has, limits) if has.is_enabled else None
     if (of_another := _changed_by_another(seen.now, note, has)) is not None:
         return of_another
-    is_over = note.phase in ("restoring", "left")
+    is_over = note.phase in ("resumed", "left")
     since = seen.now - note.at + JITTER
     if is_over and has == note.setting:
-        is_due = note.phase == "restoring" or since >= limits.before
-        return Act(None, "the mapping has its former setting", is_reported=False) if is_due else None
+        is_due = note.phase == "resumed" or since >= limits.before
+        return Act(None, "the mapping has its former setting") if is_due else None
     if not is_over and (why := _must_resume(seen, note, since, limits)) is not None:
-        return _next(seen.now, note, has, "restoring", why)
-    if has != note.setting or not note.is_set:
-        return Act(replace(note, before=has), "Lambda has not confirmed the last request", is_reported=False)
+        return _next(seen.now, note, has, "resumed", why)
+    if has != note.setting or note.before != note.setting:
+        return Act(note._replace(before=has), "Lambda has not confirmed the last request")
     return _of_phase(seen, note, since, limits)
 
 
 def _suspended(seen: Seen, has: Setting, limits: GuardLimits) -> Act | None:
     """Return the act that suspends a consumer whose runs fail since less than the window."""
     start = seen.now - limits.window - MINUTE  # of the last minutes whose metrics can be complete
-    ended, failed = _sum(seen.minutes, start, seen.now)
-    ended_before, failed_before = _sum(seen.minutes, start - limits.before, start)
+    ended, failed, minutes = _sum(seen.minutes, start, seen.now)
+    ended_before, failed_before, minutes_before = _sum(seen.minutes, start - limits.before, start)
     if ended < limits.runs or failed < limits.failing * ended or failed_before >= limits.failed_before * ended_before:
+        return None
+    if failed / minutes < limits.more_failures * failed_before / minutes_before:
         return None
     setting = has._replace(is_enabled=False)
     note = Note("suspended", seen.now, seen.now, has.maximum, setting, has, ended=ended, failed=failed)
@@ -201,24 +204,24 @@ def _changed_by_another(now: float, note: Note, has: Setting) -> Act | None:
     If another has enabled or disabled the mapping, the guard leaves it alone for an hour. The MaximumConcurrency of
     another is the one that is restored.
     """
-    ours = (note.setting, note.setting if note.is_set else note.before)
+    ours = (note.setting, note.before)
     is_ours = has.maximum in [each.maximum for each in ours]
     former = note.former if is_ours else has.maximum
     if has.is_enabled not in [each.is_enabled for each in ours]:
-        left = replace(note, phase="left", at=now, former=former, setting=Setting(has.is_enabled, former))
+        left = note._replace(phase="left", at=now, former=former, setting=Setting(has.is_enabled, former))
         why = f"another has {'enabled' if has.is_enabled else 'disabled'} the mapping"
     elif not is_ours:
-        left = replace(note, former=former, setting=note.setting._replace(maximum=former))
+        left = note._replace(former=former, setting=note.setting._replace(maximum=former))
         why = f"another has set MaximumConcurrency to {former}, which will be restored"
     else:
         return None
-    return Act(replace(left, before=has, is_set=False), why)
+    return Act(left._replace(before=has), why)
 
 
 def _must_resume(seen: Seen, note: Note, since: float, limits: GuardLimits) -> str | None:
     if seen.now - note.since >= limits.longest:
         return f"it was suspended for {limits.longest / 3600:g} hours, the longest time"
-    if not note.is_set and since >= limits.lag:
+    if note.before != note.setting and since >= limits.lag:
         return f"Lambda has not confirmed a request for {limits.lag / MINUTE:g} minutes"
     return seen.hindrance
 
@@ -229,8 +232,8 @@ def _of_phase(seen: Seen, note: Note, since: float, limits: GuardLimits) -> Act 
         why = f"it was suspended for {(now - note.at) / MINUTE:.0f} minutes"
         return _next(now, note, has, "probing", why) if now + JITTER >= note.next_probe(limits) else None
     if note.phase == "probing":
-        return _next(now, note, has, "judging", "the probe has ended", is_reported=False) if since >= PROBE else None
-    ended, failed = _sum(seen.minutes, note.at - PROBE if note.phase == "judging" else note.at, now)
+        return _next(now, note, has, "judging", "the probe has ended") if since >= PROBE else None
+    ended, failed, _ = _sum(seen.minutes, note.at - PROBE if note.phase == "judging" else note.at, now)
     if note.phase == "resuming" and since < limits.window + MINUTE and ended < limits.runs:
         return None
     if not ended and since < limits.lag:
@@ -238,10 +241,10 @@ def _of_phase(seen: Seen, note: Note, since: float, limits: GuardLimits) -> Act 
     share = f"{failed:,} of {ended:,} runs failed" if ended else "no metrics tell how its runs end"
     if failed > (1 - limits.failing) * ended:
         uses_too_many = seen.waiting is not None and failed > seen.waiting / 2
-        again = replace(note, doublings=note.doublings + 1 if uses_too_many else 0)
+        again = note._replace(doublings=note.doublings + 1 if uses_too_many else 0)
         return _next(now, again, has, "suspended", share)
     is_last = not ended or _step(note) == note.former
-    return _next(now, note, has, "restoring" if is_last else "resuming", share)
+    return _next(now, note, has, "resumed" if is_last else "resuming", share)
 
 
 def _step(note: Note) -> int | None:
@@ -250,24 +253,15 @@ def _step(note: Note) -> int | None:
     return next((each for each in steps if note.former is None or each < note.former), note.former)
 
 
-def _next(now: float, note: Note, has: Setting, phase: Phase, why: str, *, is_reported: bool = True) -> Act:
+def _next(now: float, note: Note, has: Setting, phase: Phase, why: str) -> Act:
     """Return the act that begins a phase."""
-    others = {"suspended": has.maximum, "resuming": _step(note), "restoring": note.former}
+    others = {"suspended": has.maximum, "resuming": _step(note), "resumed": note.former}
     maximum = others.get(phase, SMALLEST_CONCURRENCY)
     setting = Setting(phase not in ("suspended", "judging"), maximum)
-    return Act(replace(note, phase=phase, at=now, setting=setting, before=has, is_set=False), why, is_reported)
+    return Act(note._replace(phase=phase, at=now, setting=setting, before=has), why)
 
 
-def _sum(minutes: Sequence[Minute], start: float, end: float) -> tuple[int, int]:
-    """Return how many runs ended and failed in the minutes that begin from ``start`` on, before ``end``."""
+def _sum(minutes: Sequence[Minute], start: float, end: float) -> tuple[int, int, int]:
+    """Return how many runs ended and failed in the minutes from ``start`` to ``end``, and the minutes with runs."""
     within = [each for each in minutes if start <= each.begins < end]
-    return sum(each.ended for each in within), sum(each.failed for each in within)
-
-
-def _setting(setting: Setting) -> str:
-    return f"{'enabled' if setting.is_enabled else 'disabled'}:{setting.maximum or 0}"
-
-
-def _read_setting(text: str) -> Setting:
-    state, maximum = text.split(":")
-    return Setting(state == "enabled", int(maximum) or None)
+    return sum(each.ended for each in within), sum(each.failed for each in within), len(within)

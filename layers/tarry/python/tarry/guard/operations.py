@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +18,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import world
-from tarry.guard.decision import OWN_CONCURRENCY, Act, GuardLimits, Minute, Note, Seen, Setting, decide, expiring
+from tarry.guard.decision import OWN_CONCURRENCY, Act, GuardLimits, Minute, Note, Seen, Setting, decide, expiring, unfit
 from tarry.observe.metrics import ATTEMPTS, DIMENSIONS, RUNS_FAILED, dimension
 from tarry.record.attribute import timestamp
-from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ def guard(
         try:
             yield from _look(each, minutes[each], limits, clients, now)
         except (BotoCoreError, ClientError, CannotGuard) as error:
-            logger.error("The guard leaves %s as it is: %s", each.consumer, error)
+            logger.error("The guard leaves %s as it is: %s (mapping %s)", each.consumer, error, each.mapping)
             left.append(each.consumer)
     if left:
         raise CannotGuard(f"The guard left {', '.join(left)} as they are; the lines before tell why")
@@ -90,40 +88,30 @@ def _look(
     each: Guarded, minutes: list[Minute], limits: GuardLimits, clients: Clients, now: float
 ) -> Iterator[dict[str, Any]]:
     """Look at a consumer; yield what was done, if that is reported."""
-    mapping = _of_aws(each, clients.functions)
+    mapping = clients.functions.get_event_source_mapping(UUID=each.mapping)
     note = note_of(mapping, clients.functions)
-    has = mapping["State"], setting_of(mapping).maximum
-    seen = Seen(now, *has, note, minutes)
-    hindrance, waiting = _unfit(each, mapping), None
-    is_over = note is not None and note.phase in ("restoring", "left")
+    seen = Seen(now, _settled(mapping), note, minutes)
+    hindrance, waiting = unfit(each.queue, 1, has_pollers="ProvisionedPollerConfig" in mapping), None
+    is_over = note is not None and note.phase in ("resumed", "left")
     if hindrance is None and not is_over and (note is not None or decide(seen, limits) is not None):
         hindrance, waiting = _backlog(each, mapping, clients, now)
     if note is None and hindrance is not None:
         raise CannotGuard(hindrance)
     act = decide(seen._replace(hindrance=hindrance, waiting=waiting), limits)
     if act is not None:
-        again = _of_aws(each, clients.functions)
-        if (again["State"], setting_of(again).maximum) != has:
+        if _settled(clients.functions.get_event_source_mapping(UUID=each.mapping)) != seen.setting:
             return  # another changes it at this moment
         text, audit = _line(each, act)
         logger.info("Asked of Lambda: %s", text, extra={"audit": audit})
         _carry_out(mapping, act, clients.functions)
-        logger.log(logging.WARNING if act.is_reported else logging.INFO, text, extra={"audit": audit})
-        if act.is_reported:
+        is_small = act.note is None or act.note.phase == "judging"
+        logger.log(logging.INFO if is_small else logging.WARNING, text, extra={"audit": audit})
+        if not is_small:
             yield audit | {"text": text}
-    elif note is None and (why := _idle(seen, limits)) is not None:
-        logger.info("The guard leaves %s as it is: %s", each.consumer, why)
-
-
-def _idle(seen: Seen, limits: GuardLimits) -> str | None:
-    """Return why it cannot be told how a consumer does; None if it can."""
-    if seen.state == "Disabled":
-        return "its mapping was disabled by another"
-    newest = max((each.begins for each in seen.minutes), default=0.0)
-    if newest >= seen.now - limits.window - 2 * PERIOD:
-        return None
-    since = f"since {datetime.fromtimestamp(newest, UTC):%H:%M} UTC" if newest else "in the last hour"
-    return f"it has no metrics {since}, so it is idle, or they come late"
+    elif note is None and not any(each.begins >= now - limits.window - 2 * PERIOD for each in minutes):
+        since = f"since {datetime.fromtimestamp(minutes[-1].begins, UTC):%H:%M} UTC" if minutes else "in the last hour"
+        text = "The guard leaves %s as it is: it has no metrics %s, so it is idle, or they come late; its mapping is %s"
+        logger.info(text, each.consumer, since, seen.setting)
 
 
 def _minutes(
@@ -165,34 +153,15 @@ def _check_clock(answer: Any, now: float) -> None:
         raise CannotGuard(f"The guard changes nothing: this clock says {here}, that of AWS says {date}")
 
 
-def _of_aws(each: Guarded, client: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = client.get_event_source_mapping(UUID=each.mapping)
-    except ClientError as error:
-        if error_code(error) == "ResourceNotFoundException":
-            raise CannotGuard(f"event source mapping {each.mapping} does not exist; deploy the stack again") from error
-        raise
-    return found
-
-
-def _unfit(each: Guarded, mapping: dict[str, Any]) -> str | None:
-    """Return why a consumer cannot be suspended at all; None if it can."""
-    if each.queue.endswith(".fifo"):
-        return f"{each.queue} is a FIFO queue, whose failed messages hold up their group anyway; remove it from GUARDED"
-    if mapping.get("ProvisionedPollerConfig"):
-        return "its mapping has provisioned pollers, so no MaximumConcurrency for a probe; remove it from GUARDED"
-    return None
-
-
 def _backlog(each: Guarded, mapping: dict[str, Any], clients: Clients, now: float) -> tuple[str | None, int]:
     """Return why a consumer must not be suspended now, None if it may; and how many messages are ready in its queue."""
     url = clients.queues.get_queue_url(QueueName=each.queue)["QueueUrl"]
     names = ["MessageRetentionPeriod", "ApproximateNumberOfMessages"]
     found = clients.queues.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     kept, waiting = (int(found[name]) for name in names)
-    of_queue = clients.functions.list_event_source_mappings(EventSourceArn=mapping["EventSourceArn"])
-    if (count := len(of_queue["EventSourceMappings"])) > 1:
-        return f"{each.queue} has {count} consumers; the others would get its messages. Remove it from GUARDED", waiting
+    found = clients.functions.list_event_source_mappings(EventSourceArn=mapping["EventSourceArn"])
+    if why := unfit(each.queue, len(found["EventSourceMappings"]), has_pollers=False):
+        return why, waiting
     end = datetime.fromtimestamp(now, UTC)
     points = clients.metrics.get_metric_statistics(
         Namespace="AWS/SQS", MetricName="ApproximateAgeOfOldestMessage", Period=PERIOD, Statistics=["Maximum"],
@@ -214,13 +183,7 @@ def _carry_out(mapping: dict[str, Any], act: Act, client: Any) -> None:
         scaling = {} if setting.maximum is None else {"MaximumConcurrency": setting.maximum}
         changed = {} if setting.maximum == note.before.maximum else {"ScalingConfig": scaling}
         client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=setting.is_enabled, **changed)
-    client.tag_resource(Resource=arn, Tags={TAG: replace(note, is_set=True).text()})
-
-
-VERBS = {
-    "suspended": "suspended", "probing": "probed", "judging": "suspended until its probe is judged",
-    "resuming": "resumed in part", "restoring": "resumed", "left": "left alone for an hour",
-}  # fmt: skip
+    client.tag_resource(Resource=arn, Tags={TAG: note._replace(before=note.setting).text()})
 
 
 def _line(each: Guarded, act: Act) -> tuple[str, dict[str, Any]]:
@@ -229,7 +192,11 @@ def _line(each: Guarded, act: Act) -> tuple[str, dict[str, Any]]:
     if note is None:
         return f"{each.consumer} guarded again: {act.why}", audit | {"phase": "guarded"}
     settings = {"before": str(note.before), "after": str(note.setting), "suspended_at": timestamp(note.since)}
-    return f"{each.consumer} {VERBS[note.phase]}: {act.why}", audit | {"phase": note.phase} | settings
+    return f"{each.consumer} {note.phase}: {act.why}", audit | {"phase": note.phase} | settings
+
+
+def _settled(mapping: Mapping[str, Any]) -> Setting | None:
+    return setting_of(mapping) if mapping["State"] in ("Enabled", "Disabled") else None
 
 
 def setting_of(mapping: Mapping[str, Any]) -> Setting:
@@ -256,7 +223,7 @@ def hand_back(mapping: dict[str, Any], note: Note, client: Any, *, is_enabled: b
     """
     has = setting_of(mapping)
     wanted = Setting(is_enabled, note.former if has.maximum in OWN_CONCURRENCY else has.maximum)
-    asked = replace(note, phase="restoring", setting=wanted, before=has, is_set=False)
+    asked = note._replace(phase="resumed", setting=wanted, before=has)
     _carry_out(mapping, Act(None if has == wanted else asked, "by hand"), client)
     return wanted
 

@@ -63,13 +63,16 @@ def plan(  # noqa: PLR0913 the options of the command
     with libraries("tarry plan", "local"):
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
 
+        from tarry.failed.usage import UsageError
         from tarry.tools.plan.drawing import check_directory
         from tarry.tools.plan.request import check_load, load_of, subjects_of
 
     try:
         with refusals():
             check_directory(svg)
-            load = load_of(rate, failing, outage, handler_time, guard=guard)
+            load = load_of(rate, failing, outage, handler_time)
+            if guard and load is None:
+                raise UsageError("--guard needs a load and an outage: add --rate 50/s --outage 45m")
             subjects = subjects_of(
                 function,
                 backoff,

@@ -232,8 +232,7 @@ async def running(
         if isinstance(sqs, EmbeddedSqs):
             for function in guards_in(plan.template):
                 variables = sqs.environment(function, settings.overrides.of(function))
-                guarding = Guarding(variables, scheduler, sqs.model, cloud.lambda_mappings, current())
-                history.listen(guarding.take_line, "logged")
+                Guarding(variables, scheduler, sqs.model, cloud.lambda_mappings, current())
                 history.listen(lambda act: cloud.note("{consumer}: {phase}: {why}".format_map(act.fields)), "guarded")
             await stack.enter_async_context(in_background(_settling(sqs)))
         yield cloud

@@ -124,13 +124,9 @@ class PlanSubject:
         return [*self.timeline.warnings, *of_load]
 
 
-def load_of(
-    rate: str | None, failing: str, outage: str | None, handler_time: str, *, guard: bool = False
-) -> Load | None:
+def load_of(rate: str | None, failing: str, outage: str | None, handler_time: str) -> Load | None:
     """Return the load of the options; None without one. Raises `UsageError`."""
     if rate is None and outage is None:
-        if guard:
-            raise UsageError("--guard needs a load and an outage: add --rate 50/s --outage 45m")
         return None
     if rate is None or outage is None:
         missing = "--rate 50/s" if rate is None else "--outage 15m"

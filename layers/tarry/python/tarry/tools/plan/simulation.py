@@ -145,7 +145,7 @@ class LoadResult:
         if not phases:
             return "the consumer is never suspended"
         probes = sum(phase == "probing" for _, phase in phases)
-        resumed = next((f"resumed after {duration(at)}" for at, phase in phases if phase == "restoring"), "not resumed")
+        resumed = next((f"resumed after {duration(at)}" for at, phase in phases if phase == "resumed"), "not resumed")
         return f"suspended after {duration(phases[0][0])}, {probes} probe{'s'[: probes != 1]}, {resumed}"
 
 
@@ -248,7 +248,8 @@ class _Model:
         self._is_polled = True
         self._note: Note | None = None
         before = range(-ceil(guard.before / MINUTE), 0) if guard else ()
-        self._minutes = {each: Minute(each * MINUTE, ceil(load.rate * MINUTE), 0) for each in before}
+        self._counts = {each: [ceil(load.rate * MINUTE), 0] for each in before}
+        """How many runs ended and failed, by minute."""
 
     def run(self, progress: Callable[[float], None]) -> LoadRun:
         load, run = self._load, self._run
@@ -381,7 +382,9 @@ class _Model:
             self._run.requests += ceil((len(batch) - len(failed)) / PER_REQUEST)
         self._open -= sum(message.stage > 0 and message not in failed for message in batch)
         if self._guard is not None:
-            self._count(len(batch), sum(self._stage(message).follows != "drop" for message in failed))
+            counts = self._counts.setdefault(int(self.now // MINUTE), [0, 0])
+            counts[0] += self._scale * len(batch)
+            counts[1] += self._scale * sum(self._stage(message).follows != "drop" for message in failed)
         if failed:
             self._settle(failed)
         self._dispatch()
@@ -423,27 +426,17 @@ class _Model:
 
     # the guard
 
-    def _count(self, ended: int, failed: int) -> None:
-        """Count runs in the metrics of this minute."""
-        number = int(self.now // MINUTE)
-        _, ended_before, failed_before = self._minutes.get(number, (0, 0, 0))
-        scale = self._scale
-        self._minutes[number] = Minute(number * MINUTE, ended_before + ended * scale, failed_before + failed * scale)
-
     def _look(self, limits: GuardLimits) -> None:
         """Let the guard look, as it does each minute, at metrics that are a minute old."""
         self._at(self.now + MINUTE, self._look, limits)
-        if self._setting is None:
-            return
-        state, maximum = "Enabled" if self._setting.is_enabled else "Disabled", self._setting.maximum
-        minutes = [each for each in self._minutes.values() if each.begins + 2 * MINUTE <= self.now]
+        minutes = [Minute(at * MINUTE, *of) for at, of in self._counts.items() if (at + 2) * MINUTE <= self.now]
         hindrance = expiring(self._retention - (self.now - self._note.since)) if self._note else None
         waiting = len(self._ready) * self._scale
-        act = decide(Seen(self.now, state, maximum, self._note, minutes, hindrance, waiting), limits)
+        act = decide(Seen(self.now, self._setting, self._note, minutes, hindrance, waiting), limits)
         if act is None:
             return
         self._run.phases.append((self.now, act.note.phase if act.note else ""))
-        self._note = act.note and replace(act.note, is_set=True)
+        self._note = act.note and act.note._replace(before=act.note.setting)
         if self._note is not None:
             self._setting = None
             self._at(self.now + CHANGE_SECONDS, self._is_changed, self._note.setting)

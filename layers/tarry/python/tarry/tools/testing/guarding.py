@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from tarry.guard import Clients, Guarded, GuardLimits, guard
-from tarry.guard.operations import TAG, CannotGuard
+from tarry.guard.decision import GuardLimits
+from tarry.guard.operations import TAG, CannotGuard, Clients, Guarded, guard
 from tarry.observe.metrics import ATTEMPTS, NAMESPACE, RUNS_FAILED, Metric
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.history import HistoryEvent
@@ -46,6 +46,7 @@ class Guarding:
         self._values = defaultdict[tuple[str, ...], list[tuple[float, int, float]]](list)
         self._is_due = False
         sqs.history.listen(self._wake, "received")
+        sqs.history.listen(self._take_line, "logged")
 
     def write(self, namespace: str, consumer: str, queue: str, values: Mapping[Metric, Any], at: float) -> None:
         """Take metrics, in place of `tarry.observe.metrics.write`."""
@@ -53,7 +54,7 @@ class Guarding:
             if found := values.get(metric):
                 self._values[namespace, metric.name, consumer, queue].append((at, len(found), sum(found)))
 
-    def take_line(self, event: HistoryEvent) -> None:
+    def _take_line(self, event: HistoryEvent) -> None:
         """Take the metrics of a log line, if it has any."""
         line = event.fields["fields"] or {}
         if "_aws" in line and {"consumer", "queue"} <= line.keys():

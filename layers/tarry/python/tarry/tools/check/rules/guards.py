@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from tarry.guard.decision import unfit
 from tarry.observe.metrics import NAMESPACE
 from tarry.tools.check.facts import Facts, resource_of
 from tarry.tools.check.finding import At, Finding, listed
+from tarry.tools.check.rules.permissions import statement
 from tarry.tools.template import TemplateFunction
 
 OF_MAPPING = "GetEventSourceMapping UpdateEventSourceMapping ListTags TagResource UntagResource"
@@ -31,13 +33,9 @@ def _unfit(function: TemplateFunction, named: set[str], facts: Facts) -> Iterato
         text = f"has no {NAMESPACE}: without metrics it does nothing. Add to its environment variables:"
         yield text, f"{NAMESPACE}: !Ref AWS::StackName"
     for each in (each for each in facts.mappings if each.uuid in named):
-        reasons = {
-            "is FIFO: a failed message holds up its group anyway": each.is_fifo,
-            "has several functions: the others would get its messages": len(facts.consumers_of(each.queue)) > 1,
-            "has provisioned pollers: a probe needs a concurrency": each.logical_id in facts.template.checked.pollers,
-        }
-        for why in (why for why, applies in reasons.items() if applies):
-            yield f"cannot guard {facts.title_of(each.queue)}, which {why}. Remove it from GUARDED.", ""
+        pollers, consumers = facts.template.checked.pollers, len(facts.consumers_of(each.queue))
+        if why := unfit(each.queue, consumers, has_pollers=each.logical_id in pollers):
+            yield f"cannot guard {facts.title_of(each.queue)}: {why}.", ""
 
 
 def _permissions(function: TemplateFunction, named: set[str], facts: Facts) -> Iterator[tuple[str, str]]:
@@ -47,24 +45,16 @@ def _permissions(function: TemplateFunction, named: set[str], facts: Facts) -> I
 
     def missing(actions: Sequence[str], on: str, resource: str | None, arn: str) -> Iterator[tuple[str, str]]:
         if lacking := [each for each in actions if not permissions.allow(each, resource)]:
-            statement = f"{{Effect: Allow, Action: [{', '.join(lacking)}], Resource: {arn}}}"
-            snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
-            yield f"lacks {listed(lacking)}{on}. Add to its permissions:", snippet
+            yield f"lacks {listed(lacking)}{on}. Add to its permissions:", statement(lacking, arn, permissions.role)
 
     yield from missing(ON_ALL, "", None, '"*"')
     for each in facts.mappings:
-        queue, name, resource = (
-            facts.queues.get(each.queue),
-            facts.title_of(each.queue),
-            f"event-source-mapping:{each.uuid}",
-        )
+        queue, name = facts.queues.get(each.queue), facts.title_of(each.queue)
+        resource = f"event-source-mapping:{each.uuid}"
         if each.uuid in named:
             arn = f'!Sub "{MAPPING_ARN}${{{each.logical_id}}}"'
             yield from missing(ON_MAPPING, f" on the mapping of {name}", resource, arn)
             if queue is not None:
                 yield from missing(ON_QUEUE, f" on {name}", each.queue, f"!GetAtt {resource_of(queue)}.Arn")
         elif permissions.allow(ON_MAPPING[1], resource, certainly=True):
-            yield (
-                f"may change the mapping of {name}, which it does not guard. Allow that on the mappings in GUARDED.",
-                "",
-            )
+            yield f"may change the mapping of {name}, which it does not guard. Allow it on those in GUARDED.", ""

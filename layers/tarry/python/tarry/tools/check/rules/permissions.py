@@ -62,8 +62,7 @@ def missing_table_permissions(function: TemplateFunction, facts: Facts) -> Itera
             f"{function.logical_id}{facts.where(function)} lacks {listed(actions)} on the table of its idempotency: a "
             f"message that is delivered twice may run twice. Add to {where}, with the ARN of the table:"
         )
-        statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: !GetAtt IdempotencyTable.Arn}}"
-        snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
+        snippet = statement(actions, "!GetAtt IdempotencyTable.Arn", permissions.role)
         yield Finding("W9003", (function.logical_id,), text, snippet, at=At(resource_of(function)))
 
 
@@ -101,20 +100,21 @@ def _remedy(
     arn = f"!Sub 'arn:${{AWS::Partition}}:sqs:${{AWS::Region}}:${{AWS::AccountId}}:{queue.name}'"
     if logical_id or not is_of_stack:
         arn = f"!GetAtt {logical_id}.Arn" if logical_id else queue.text
-    statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: {arn}}}"
     if role is not None:
-        return f"Add to the statements of {role}:", f"- {statement}"
+        return f"Add to the statements of {role}:", statement(actions, arn, role)
     if is_of_stack and is_source and "sqs:SendMessage" not in actions:
-        line = POLLER.format(queue=name)  # policy templates take the name of a queue in the stack's account
+        line = f"- {POLLER.format(queue=name)}"  # policy templates take the name of a queue in the stack's account
     elif is_of_stack and actions == ["sqs:SendMessage"]:
-        line = SENDER.format(queue=name)
+        line = f"- {SENDER.format(queue=name)}"
     else:
-        line = f"Statement: {statement}"
-    return "Add to its Policies:", f"- {line}"
+        line = statement(actions, arn)
+    return "Add to its Policies:", line
 
 
-def _action(actions: Sequence[str]) -> str:
-    return actions[0] if len(actions) == 1 else f"[{', '.join(actions)}]"
+def statement(actions: Sequence[str], arn: str, role: str | None = None) -> str:
+    """Return the YAML that allows actions on a resource, for the statements of a role or the Policies of a function."""
+    action = actions[0] if len(actions) == 1 else f"[{', '.join(actions)}]"
+    return f"- {'' if role else 'Statement: '}{{Effect: Allow, Action: {action}, Resource: {arn}}}"
 
 
 def key_permissions(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:

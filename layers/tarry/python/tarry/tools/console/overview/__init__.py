@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from tarry.failed.queue_names import listed, queue_name
-from tarry.guard.operations import suspensions
+from tarry.guard.operations import setting_of, suspensions
 from tarry.support.values import queue_arn
 from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, Console
@@ -58,13 +58,10 @@ def _query(name: str, queue: str, metric: str, statistic: str) -> dict[str, Any]
     return {"Id": name, "MetricStat": {"Metric": what, "Period": PERIOD_SECONDS, "Stat": statistic}}
 
 
-PAUSED_STATES = frozenset({"Disabled", "Disabling"})
-
-
 def interrupted(client: Any, account: str | None) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
-    """Return the paused functions, and what the outage guard does, by queue. Raises `ClientError`.
+    """Return the paused functions, and what the outage guard does, by queue of an account or of all.
 
-    ``account``: the account of the queues; None for all.
+    Raises `ClientError`.
     """
     found: dict[str, tuple[str, ...]] = {}
     mappings = []
@@ -72,7 +69,7 @@ def interrupted(client: Any, account: str | None) -> tuple[Mapping[str, tuple[st
         queue = queue_arn(each.get("EventSourceArn"))
         if queue.name and account in (None, queue.account):
             mappings.append(each)
-            if each["State"] in PAUSED_STATES:
+            if not setting_of(each).is_enabled:
                 function = str(each["FunctionArn"]).split(":", 6)[6]
                 found[queue.name] = (*found.get(queue.name, ()), function)
     return found, suspensions(mappings, client)
