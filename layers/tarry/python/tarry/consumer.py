@@ -167,7 +167,7 @@ class Consumer(Generic[T]):
         """Run and settle a batch; messages that are done leave ``pending``. Return whether the process must end now."""
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
-        run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo=is_fifo)
+        run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo)
         try:
             if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
                 self._prepare(invocation, pending)

@@ -76,19 +76,18 @@ def records_of(event: object) -> tuple[Records, bool, bool]:
 def _read(listed: list[Any]) -> tuple[Records, bool, bool] | None:
     """Read the records in one pass, without a call for each message; return None if a record is irregular."""
     records: Records = {}
-    are_plain, is_fifo, source = True, False, None
+    are_plain, is_fifo, source = True, False, ""
     try:
         for record in listed:
-            if type(record) is not dict:
+            if type(record) is not dict or type(message_id := record["messageId"]) is not str:
                 return None
-            records[record["messageId"]] = record
+            records[message_id] = record
             if record["messageAttributes"] or record["attributes"]["ApproximateReceiveCount"] != "1":
                 are_plain = False
             if record["eventSourceARN"] != source:
                 source = record["eventSourceARN"]
-                is_fifo = is_fifo or str(source).endswith(".fifo")
-        "".join(records)  # raises TypeError if an id is not a text
-    except (KeyError, TypeError):
+                is_fifo = is_fifo or source.endswith(".fifo")
+    except (AttributeError, KeyError, TypeError):
         return None
     return None if len(records) != len(listed) or "" in records else (records, are_plain, is_fifo)
 

@@ -69,7 +69,7 @@ class Run:
     """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
     tracing: Sequence[RunSpans | Subsegments] = ()  # the spans of OpenTelemetry and X-Ray, usually none
 
-    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, *, is_fifo: bool) -> None:
+    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, is_fifo: bool) -> None:
         self.handling = handling
         self.invocation = invocation
         self.pending = pending
