@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from tarry.support.values import Notice
 
 
+ACKNOWLEDGED = Outcome.ack()
+
+
 class Decision(Value):
     """An outcome, with the failure that led to it."""
 
@@ -66,7 +69,7 @@ def decide(
     """Decide on a message from the verdict ``given`` and the error ``raised``; a `Failure` is for `ask_steps`."""
     verdict = _verdict(delivery, given, raised, decided_at)
     if verdict is None or verdict is ACK:
-        return Decision(delivery, Outcome.ack(), decided_at)
+        return Decision(delivery, ACKNOWLEDGED, decided_at)
     assert isinstance(verdict, BaseException)
     is_signal = is_a(verdict, Signal)
     if is_signal and is_a(verdict, Discard):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import ConfigurationError
 from tarry.message.message import delivery_of
 from tarry.message.outcomes import DONE
-from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, Records, longest_request
+from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, longest_request
 from tarry.settle.table_answers import (
     ALWAYS_REFUSED,
     MAX_ERROR_CHARACTERS,
@@ -96,7 +96,7 @@ class Claims:
     # No message is claimed unless, by what requests and handlers took so far, it can run and its claim end (SPEC K4).
     def __init__(self, idempotency: Idempotency, invocation: Invocation, log: Log, deadline: Deadline) -> None:
         self._idempotency = idempotency
-        self._records = Records(idempotency.layer)
+        self._records = idempotency.records
         self._invocation = invocation
         self._log = log
         self._deadline = deadline

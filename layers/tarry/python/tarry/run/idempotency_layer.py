@@ -40,6 +40,7 @@ class Idempotency:
                 "IdempotencyConfig, or put its value into event_key_jmespath"
             )
         self.layer = layer
+        self.records = Records(layer)
         self.name: str | None = None  # the ``name=`` of its consumer
         self.function_name = ""  # the name of its consumer's function, with the module
         # Read now: an @idempotent_function with the same layer configures it later, at its first call.
@@ -109,11 +110,13 @@ def longest_request(layer: object) -> float:
         return math.inf
     retries = config.retries or {}
     tries, mode = retries.get("total_max_attempts"), retries.get("mode", "legacy")
-    seconds = config.connect_timeout, config.read_timeout
-    if type(tries) is not int or mode not in ("legacy", "standard") or not {*map(type, seconds)} <= {int, float}:
+    connect, read, numbers = config.connect_timeout, config.read_timeout, (int, float)
+    if type(tries) is not int or mode not in ("legacy", "standard"):
         return math.inf
-    pauses = (min(2.0**number, MOST_BACKOFF_SECONDS) for number in range(tries - 1))
-    return float(sum(seconds) * tries + sum(pauses))
+    if type(connect) not in numbers or type(read) not in numbers:
+        return math.inf
+    pauses = [min(2.0**number, MOST_BACKOFF_SECONDS) for number in range(tries - 1)]
+    return float((connect + read) * tries + sum(pauses))
 
 
 def idempotency_of(given: Any, name: str | None, function_name: str) -> Idempotency:
@@ -138,20 +141,21 @@ class Records:
     """The records of a layer. Every method makes requests, and raises the errors of the layer's client."""
 
     def __init__(self, layer: BasePersistenceLayer) -> None:
-        self._layer = layer
+        # Not in the methods: an import at each request takes longer than the rest of a method.
+        from aws_lambda_powertools.utilities.idempotency import exceptions
+        from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+
+        self._layer, self._data_record = layer, DataRecord
+        self._not_found = exceptions.IdempotencyItemNotFoundError
+        # The second one: there is a record, and another user of the layer has configured it to compare payloads.
+        self._exists = (exceptions.IdempotencyItemAlreadyExistsError, exceptions.IdempotencyValidationError)
 
     def begin(self, key: str, in_progress_until: int, expires_at: int) -> Found | None:
         """Write a record in progress; return that of another delivery which still counts, None if there is none."""
-        from aws_lambda_powertools.utilities.idempotency.exceptions import (
-            IdempotencyItemAlreadyExistsError,
-            IdempotencyValidationError,
-        )
-
         record = self._record(key, IN_PROGRESS, expires_at, in_progress_until)
         try:
             self._layer._put_record(record)
-        except (IdempotencyItemAlreadyExistsError, IdempotencyValidationError) as error:
-            # The second one: there is a record, and another user of the layer has configured it to compare payloads.
+        except self._exists as error:
             old = getattr(error, "old_data_record", None)
             found = self._found(old) if old is not None else self.read(key)
             found = found or Found(is_completed=False, in_progress_until=0)  # gone in the meantime
@@ -177,11 +181,9 @@ class Records:
             self.begin(key, until, expires_at)
 
     def read(self, key: str) -> Found | None:
-        from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemNotFoundError
-
         try:
             return self._found(self._layer._get_record(key))
-        except IdempotencyItemNotFoundError:
+        except self._not_found:
             return None
 
     @staticmethod
@@ -193,11 +195,8 @@ class Records:
             None if expires_at is None else int(expires_at),
         )
 
-    @staticmethod
-    def _record(key: str, status: str = "", expires_at: int | None = None, until: int | None = None) -> Any:
-        from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
-
-        return DataRecord(
+    def _record(self, key: str, status: str = "", expires_at: int | None = None, until: int | None = None) -> Any:
+        return self._data_record(
             idempotency_key=key,
             status=status,
             expiry_timestamp=expires_at,

@@ -39,17 +39,19 @@ class Value:
 
     _names: tuple[str, ...] = ()
     _known = _needed = frozenset[str]()  # the names as a set, and those without a default
+    _least = 0  # how many values by position give all that are needed
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("tarry.") or Value in cls.__bases__:  # a user's subclass may annotate anything
             cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
         cls._known = frozenset(cls._names)
         cls._needed = frozenset([name for name in cls._names if not hasattr(cls, name)])
+        cls._least = max([cls._names.index(name) + 1 for name in cls._needed], default=0)
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         names, given = self._names, self.__dict__
-        if len(values) == len(names) and not fields:
-            for name, value in zip(names, values, strict=True):  # faster than `update`
+        if not fields and self._least <= len(values) <= len(names):
+            for name, value in zip(names, values, strict=False):  # faster than `update`
                 given[name] = value
             return
         given.update(zip(names, values, strict=False))
