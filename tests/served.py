@@ -38,10 +38,12 @@ class Served:
         return url
 
     def on_the_loop(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in the event loop of the server and return its result."""
-        answer: Future[T] = Future()
-        self._loop.call_soon_threadsafe(lambda: answer.set_result(work()))
-        return answer.result(PATIENCE_SECONDS)
+        """Run ``work`` in the event loop of the server; return its result, or raise its error."""
+
+        async def do() -> T:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(PATIENCE_SECONDS)
 
     def events(self, what: str) -> list[HistoryEvent]:
         return self.on_the_loop(lambda: [event for event in self.sqs.history.events if event.what == what])

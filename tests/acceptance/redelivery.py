@@ -4,17 +4,14 @@ The queue is that of the simulator. It is served to the function over HTTP, and 
 """
 
 import json
-import random
-import threading
 import time
 from contextlib import ExitStack
 from typing import Any, Self
 
 from tarry.failed.dead_letters import event_record
-from tarry.tools.simulator.history import History
-from tarry.tools.simulator.sqs import Sqs, SqsError
 from tests.acceptance.runtime import Start
-from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded, QuietHandler, QuietServer
+from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded
+from tests.served import served
 
 QUEUE, DEAD_LETTER_QUEUE = "orders", "orders-dlq"
 
@@ -29,16 +26,9 @@ class Redelivery:
         self._start = start
         self._timeout = timeout
         self._skipped = 0.0
-        self._lock = threading.Lock()
-        self._sqs = Sqs(self._now, random.Random(1), History(self._now))
         end = ".fifo" if is_fifo else ""
         self._queue, self._dead_letter_queue, self._is_fifo = f"{QUEUE}{end}", f"{DEAD_LETTER_QUEUE}{end}", is_fifo
-        fifo = {"FifoQueue": "true"} if is_fifo else {}
-        self._call("CreateQueue", QueueName=self._dead_letter_queue, Attributes=fifo)
-        redrive = {"deadLetterTargetArn": self._sqs.arn(self._dead_letter_queue), "maxReceiveCount": receives}
-        attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "180", **fifo}
-        self._call("CreateQueue", QueueName=self._queue, Attributes=attributes)
-        self._url = self._sqs.url(self._queue)
+        self._receives = receives
         self.crashes: list[list[str]] = []
         """The bodies of the messages in the process at each crash that were not deleted."""
         self.exits: list[int | None] = []
@@ -47,12 +37,12 @@ class Redelivery:
 
     def __enter__(self) -> Self:
         self._open = ExitStack()
-        handler = type("Handler", (_SqsHandler,), {"call": staticmethod(self._answer)})
-        self._server = self._open.enter_context(QuietServer(("127.0.0.1", 0), handler))
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        self._open.callback(thread.join)
-        self._open.callback(self._server.shutdown)
+        self._server = self._open.enter_context(served())
+        self._sqs = self._server.sqs
+        self._sqs.now = self._now
+        self._server.queue(self._dead_letter_queue)
+        redrive = {"deadLetterTargetArn": self._sqs.arn(self._dead_letter_queue), "maxReceiveCount": self._receives}
+        self._url = self._server.queue(self._queue, RedrivePolicy=json.dumps(redrive), VisibilityTimeout="180")
         self._process = self._open.enter_context(ExitStack())
         return self
 
@@ -93,45 +83,24 @@ class Redelivery:
         return [stored.body for stored in self._peek(self._dead_letter_queue)]
 
     def _new_process(self) -> FakeRuntimeApi:
-        endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        api: FakeRuntimeApi = self._process.enter_context(self._start(AWS_ENDPOINT_URL=endpoint))
+        api: FakeRuntimeApi = self._process.enter_context(self._start(AWS_ENDPOINT_URL=self._server.url))
         return api
 
     def _receive(self) -> list[dict[str, Any]]:
         """Receive the next messages, skipping waits; return none if the queue is empty."""
         asked = {"QueueUrl": self._url, "MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["All"]}
         while not (messages := self._call("ReceiveMessage", **asked).get("Messages", [])):
-            with self._lock:
-                at = self._sqs.next_visible_at(self._queue)
-                if at is None:
-                    return []
-                self._skipped += max(0.0, at - self._now()) + 0.001
+            at = self._server.on_the_loop(lambda: self._sqs.next_visible_at(self._queue))
+            if at is None:
+                return []
+            self._skipped += max(0.0, at - self._now()) + 0.001
         return list(messages)
 
     def _peek(self, queue: str) -> list[Any]:
-        with self._lock:
-            return self._sqs.peek(queue)
+        return self._server.on_the_loop(lambda: self._sqs.peek(queue))
 
     def _call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        return self._answer(operation, parameters)
-
-    def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            return self._sqs.call(operation, parameters)
+        return self._server.on_the_loop(lambda: self._sqs.call(operation, parameters))
 
     def _now(self) -> float:
         return time.time() + self._skipped
-
-
-class _SqsHandler(QuietHandler):
-    call: Any
-
-    def do_POST(self) -> None:
-        operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-        content_type = {"Content-Type": "application/x-amz-json-1.0"}
-        parameters = json.loads(self.body())
-        try:
-            self.reply(200, self.call(operation, parameters), content_type)
-        except SqsError as error:
-            content = {"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message}
-            self.reply(error.status, content, content_type)

@@ -100,7 +100,7 @@ def test_a_message_whose_handler_loops_or_ends_its_process_is_dead_lettered_alon
     with Redelivery(start, timeout=timeout, receives=RECEIVES, is_fifo=is_fifo) as queue:
         queue.send(*others[:place], "poison", *others[place:])
         queue.play()
-    assert queue.dead_letters == ["poison"], queue.crashes
+        assert queue.dead_letters == ["poison"], queue.crashes
     times = Counter(body for batch in queue.crashes for body in batch)
     assert times.pop("poison") == RECEIVES
     assert max(times.values()) < RECEIVES, queue.crashes
