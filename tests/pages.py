@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from textwrap import dedent
 
@@ -71,11 +71,11 @@ class Page:
     def name(self) -> str:
         return str(PurePosixPath(self.path.relative_to(ROOT)))
 
-    @property
+    @cached_property
     def text(self) -> str:
         return self.path.read_text(encoding="utf-8")
 
-    @property
+    @cached_property
     def blocks(self) -> list[Block]:
         found = []
         for match in _FENCED.finditer(self.text):

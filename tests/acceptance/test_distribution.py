@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = "import sys, tarry; print(tarry.__file__, tarry.__version__); from tarry.cli import main; main()"
 
 
-def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
+def test_the_wheel_and_the_sdist_are_complete_init_works_and_the_description_has_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wheel is built from the sdist, as `python -m build` builds it."""
@@ -56,14 +56,11 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
     ours, theirs = metadata(wheel), metadata(copy)
     for name in ("Name", "Version", "Requires-Python", "Requires-Dist", "License-Expression"):
         assert ours.get_all(name) == theirs.get_all(name)
+    each_link_and_picture_has_an_address(ours)
 
 
-def test_each_link_and_picture_of_the_description_on_an_index_has_an_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """hatch_build.py makes it of README.md, whose links are relative."""
-    monkeypatch.chdir(ROOT)
-    description = metadata(tmp_path / hatchling.build.build_wheel(str(tmp_path)))
+def each_link_and_picture_has_an_address(description: Message) -> None:
+    """Check the description on an index, which hatch_build.py makes of README.md, whose links are relative."""
     addresses = list(addresses_of(str(description.get_payload())))
     assert len(addresses) == len(list(addresses_of((ROOT / "README.md").read_text("utf-8")))) > 15
     assert [each for each in addresses if not each.startswith("https://")] == []

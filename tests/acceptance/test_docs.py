@@ -24,7 +24,6 @@ import re
 import sysconfig
 import tomllib
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -47,25 +46,20 @@ PARSERS: dict[str, Callable[[str], Any]] = {"yaml": yaml_parse, "json": json.loa
 LINE_NUMBERS = "\n(The line numbers are those of the page.)"
 
 
-def of(pages: list[Page]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("page", pages, ids=lambda page: page.name)
-
-
 def fail(problems: list[str]) -> None:
     """Fail with one line for each problem, without a traceback."""
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)
 
 
-@of(PAGES)
-def test_every_link_of_a_page_has_a_target(page: Page) -> None:
-    found = ((line, link, page.broken(link)) for line, link in page.links())
-    fail([f"{page.name}:{line}: the link {link} is broken: {why}" for line, link, why in found if why])
+def test_every_link_of_a_page_has_a_target() -> None:
+    found = ((page, line, link, page.broken(link)) for page in PAGES for line, link in page.links())
+    fail([f"{page.name}:{line}: the link {link} is broken: {why}" for page, line, link, why in found if why])
 
 
-@of(PAGES)
-def test_every_code_block_of_a_page_is_well_formed(page: Page) -> None:
-    fail([f"{page.name}:{line}: {why}" for block in page.blocks for line, why in problems_of(block)])
+def test_every_code_block_of_a_page_is_well_formed() -> None:
+    blocks = ((page, block) for page in PAGES for block in page.blocks)
+    fail([f"{page.name}:{line}: {why}" for page, block in blocks for line, why in problems_of(block)])
 
 
 def problems_of(block: Block) -> Iterable[tuple[int, str]]:
@@ -119,16 +113,17 @@ NEEDS = "AWS|Docker|Ctrl-C|terminal|installs packages|clones"
 """The needs of commands that a test cannot run."""
 
 
-@of([page for page in PAGES if page.name in FIRST_HOUR])
-def test_every_command_of_the_first_hour_runs_or_needs_what_a_test_does_not_have(page: Page) -> None:
+def test_every_command_of_the_first_hour_runs_or_needs_what_a_test_does_not_have() -> None:
     unmarked = [
-        block
+        f"{page.name}:{block.line}: the block must run, or name one of {NEEDS}"
+        for page in PAGES
         for block in page.blocks
-        if block.language == "sh"
+        if page.name in FIRST_HOUR
+        and block.language == "sh"
         and block.comment not in {"run", "test"}
         and not re.match(rf"not run: .*({NEEDS})", block.comment)
     ]
-    fail([f"{page.name}:{block.line}: the block must run, or name one of {NEEDS}" for block in unmarked])
+    fail(unmarked)
 
 
 def file_of(block: Block) -> str | None:
@@ -139,7 +134,11 @@ def file_of(block: Block) -> str | None:
 
 
 @pytest.mark.usefixtures("without_loggers")
-@of([page for page in PAGES if any(file_of(block) or block.comment == "run" for block in page.blocks)])
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(file_of(block) or block.comment == "run" for block in page.blocks)],
+    ids=lambda page: page.name,
+)
 def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,16 +277,13 @@ def shape(text: str) -> str:
     return re.sub(r" +$", "", re.sub(r"\d+\.\d+ ?s\b|\bpython3\.\d+", "_", text), flags=re.MULTILINE)
 
 
-@cache
-def names_of_pages() -> set[str]:
-    return {page.name for page in PAGES}
+CODE = ("functions", "layers/tarry/python/tarry", "tests")
 
 
-@pytest.mark.parametrize("folder", ["functions", "layers/tarry/python/tarry", "tests"])
-def test_every_page_named_in_the_code_exists(folder: str) -> None:
-    problems = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
+def test_every_page_named_in_the_code_exists() -> None:
+    names, problems = {page.name for page in PAGES}, []
+    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            gone = set(re.findall(r"\bdocs/[\w/-]+\.md\b", line)) - names_of_pages()
+            gone = set(re.findall(r"\bdocs/[\w/-]+\.md\b", line)) - names
             problems += [f"{path.relative_to(ROOT)}:{number}: there is no page {name}" for name in sorted(gone)]
     fail(problems)
