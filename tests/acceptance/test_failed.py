@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tarry.tools.cli.app import app
 from tarry.tools.local.instances import announced
 from tests.command import Command, rest_of, some_lines
+from tests.integration.failed.motoshop import TEMPLATE
 from tests.pages import ROOT, Page
 from tests.processes import PATIENCE_SECONDS, end
 from tests.served import served
@@ -165,31 +166,10 @@ def test_an_operation_on_many_dead_letters_asks_once(shop: ServedShop) -> None: 
     terminal.press("n")
     assert terminal.exit_code() == 0
     assert len(shop.bodies("orders-dlq")) == 3
-    terminal = shop.terminal("remove", "--all", "--force")
-    assert terminal.exit_code() == 0
-    assert "deleted 3" in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.seen)
-    assert shop.bodies("orders-dlq") == []
 
 
 # with the code of the function, and broken outputs
 
-TEMPLATE = """
-Transform: AWS::Serverless-2016-10-31
-Resources:
-  Orders:
-    Type: AWS::SQS::Queue
-    Properties:
-      QueueName: orders
-      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 15}
-  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
-  OrdersFunction:
-    Type: AWS::Serverless::Function
-    Properties:
-      Runtime: python3.13
-      CodeUri: code
-      Handler: app.handler
-      Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
-"""
 APP = """
 import time
 from tarry import consumer

@@ -89,6 +89,17 @@ def test_every_version_of_an_order_is_written_or_dead(seed: int) -> None:
     assert "o-0" not in written
 
 
+def test_an_amendment_without_its_order_is_dead_lettered_after_four_attempts() -> None:
+    with deployed("orders", 0) as sandbox:
+        sandbox.faults.clear()
+        sandbox.send("orders", {"order": "o-1", "version": 2, "customer": "ada", "currency": "EUR", "lines": []})
+        sandbox.run()
+        [dead] = sandbox.messages("orders-dlq")
+        assert dead.failure is not None
+        assert (dead.failure.reason, dead.failure.attempts) == ("exhausted", 4)
+        assert 3_900 < sandbox.elapsed < 7_830  # 20 s, 10 min and 2 h, or half of it
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_entry_is_in_its_balance_once_or_dead(seed: int) -> None:
     sent = [{"entry": f"e-{n}", "account": f"a-{n % 2}", "amount": [50, 20, -40, -60, 10][n % 5]} for n in range(15)]

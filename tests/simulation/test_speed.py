@@ -80,8 +80,8 @@ def test_a_message_takes_two_kilobytes_of_history_and_one_of_facts_for_checkers(
     """The difference of two runs: what is made once, or kept of the last invocations, does not count."""
     monkeypatch.setattr(logging.getLogger("tarry"), "propagate", False)  # pytest keeps the lines of a test
     _taken(100)  # the first run imports modules
-    few, many = _taken(400), _taken(1_400)
-    of_run, of_check = ((later - earlier) / 1_000 for earlier, later in zip(few, many, strict=True))
+    few, many = _taken(200), _taken(700)
+    of_run, of_check = ((later - earlier) / 500 for earlier, later in zip(few, many, strict=True))
     assert of_run < MAX_BYTES_PER_MESSAGE
     assert of_check < MAX_CHECKED_BYTES_PER_MESSAGE
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.soak import SoakStage, half_of_each_batch, play, stages
 
-SLICE = list(stages(4_000))
+SLICE = list(stages(3_000))
 
 
 @pytest.mark.parametrize("stage", SLICE, ids=str)

@@ -28,36 +28,12 @@ from tarry.tools.console.finding import (
 from tarry.tools.template import read_template
 from tests.command import TARRY
 from tests.consoles import EndpointAccount
-from tests.integration.failed.motoshop import policy
-from tests.integration.failed.test_targets import without_settings
+from tests.integration.failed.motoshop import TEMPLATE, policy
+from tests.integration.failed.test_targets import PLAIN, without_settings
 from tests.processes import started
 from tests.served import Served, served
 
-TEMPLATE = """
-Transform: AWS::Serverless-2016-10-31
-Resources:
-  Orders:
-    Type: AWS::SQS::Queue
-    Properties:
-      QueueName: orders
-      RedrivePolicy: {deadLetterTargetArn: !GetAtt DeadLetters.Arn, maxReceiveCount: 5}
-  DeadLetters: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
-  Mails: {Type: AWS::SQS::Queue, Properties: {QueueName: mails}}
-  OrdersFunction:
-    Type: AWS::Serverless::Function
-    Properties:
-      Runtime: python3.13
-      Handler: app.handler
-      CodeUri: .
-      Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
-"""
-STACK = """
-Resources:
-  Dead: {Type: AWS::SQS::Queue}
-  Orders:
-    Type: AWS::SQS::Queue
-    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 5}}
-"""
+MAILS = "  Mails: {Type: AWS::SQS::Queue, Properties: {QueueName: mails}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +65,10 @@ def test_a_queue_and_its_dead_letter_queue_stand_for_each_other(sqs: Served) -> 
 
 def test_a_queue_of_the_template_that_does_not_exist_is_shown_as_gone(sqs: Served, tmp_path: Path) -> None:
     path = tmp_path / "template.yaml"
-    path.write_text(TEMPLATE)
+    path.write_text(TEMPLATE + MAILS)
     found = queues_of_template(read_template(path, lenient=True), EndpointAccount(sqs.url)).queues
     assert [(each.address, each.functions) for each in found] == [
-        (sqs.queue("orders"), ("OrdersFunction",)),
+        (sqs.queue("orders"), ("Handler",)),
         ("mails", ()),
     ]
     assert pairs(found) == [("orders", "orders-dlq"), ("mails", None)]
@@ -102,10 +78,10 @@ def test_the_queues_of_a_stack_are_those_of_its_resources(monkeypatch: pytest.Mo
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     with mock_aws():
-        boto3.client("cloudformation", region_name="eu-west-1").create_stack(StackName="shop", TemplateBody=STACK)
+        boto3.client("cloudformation", region_name="eu-west-1").create_stack(StackName="shop", TemplateBody=PLAIN)
         account = AwsAccess(TargetOptions(stack="shop", region="eu-west-1"))
         found = queues_of_stack("shop", account)
-        assert [queue_name(each.address or "").partition("-")[2][:6] for each in found.queues] == ["Orders"]
+        assert [queue_name(each.address or "").partition("-")[2][:4] for each in found.queues] == ["Jobs"]
         assert found.queues[0].dead_letters
         assert place_of(account, found.account) == Place("AWS", "eu-west-1", "123456789012")
 

@@ -20,16 +20,7 @@ from tarry.failed.requests import TRIES
 from tarry.testing import Sandbox
 from tarry.tools.cli.app import app
 from tarry.tools.simulator.sqs.message import StoredMessage
-from tests.integration.failed.sandboxed import (
-    Gateway,
-    dead_lettered,
-    fill,
-    outcomes,
-    places,
-    remove,
-    retry,
-    there,
-)
+from tests.integration.failed.sandboxed import fill, outcomes, places, retry, there
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
@@ -346,17 +337,6 @@ def removed(sandbox: Sandbox, folder: Path, *faults: str) -> tuple[Path, dict[st
 
 def restored(archive: Path, **asked: Any) -> list[failed.Result]:
     return list(failed.restore(archive, failed.find("orders-dlq"), **asked))
-
-
-def test_ids_and_conditions_select_what_is_removed(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M1
-    ids = dead_lettered(sandbox, 25)
-    assert [(result.id, result.outcome) for result in remove(ids[4], "unknown")] == [
-        (ids[4], "deleted"), ("unknown", "failed"),
-    ]  # fmt: skip
-    assert outcomes(remove(where=("body.id < 10",))) == {"deleted": 9}
-    assert places(sandbox) == (0, 15)
-    sandbox.faults.add("throttle", times=None, chance=0.6)
-    assert outcomes(remove()) == {"deleted": 15}
 
 
 def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(sandbox: Sandbox, tmp_path: Path) -> None:  # SPEC M6

@@ -47,8 +47,10 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
     assert (summary["queue"], summary["about"]) == ("orders-dlq", 11)
     assert [group["count"] for group in summary["groups"]] == [6, 4, 1]
     shop.queue("empty-dlq")
-    [nothing] = shop.objects("--queue", "empty-dlq", queue=None)
+    [nothing] = shop.objects(queue="empty-dlq")
     assert (nothing["about"], nothing["scanned"], nothing["groups"]) == (0, 0, [])
+    result = shop.run(queue="empty-dlq")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "no dead letters: empty-dlq\n", AT)
     shop.put(40, first=20)
     sampled = shop.run("--sample", "10")
     assert "orders-dlq: about 51 dead letters\n" in sampled.stdout
@@ -56,26 +58,21 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
     assert "scanned 10 of about 51 in 2 requests" in sampled.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("show", "--group-by", "fingerprint")])
-def test_one_error_in_several_queues_is_one_cause_with_a_total(shop: MotoShop, command: tuple[str, ...]) -> None:
+def test_one_error_in_several_queues_is_one_cause_with_a_total(shop: MotoShop) -> None:
     """Its fingerprints differ, since two handlers have it. SPEC M2"""
     shop.put_in_worse(2, **(TIMEOUT | {"fingerprint": "of-jobs"}))
     shop.put_both()
-    lines = shop.run(*command, queue=None, columns="80").stdout.splitlines()
-    assert lines[lines.index("13 dead letters in all queues, by cause") + 1 :] == [
-        "  8  app.Timeout: no answer",
-        "     6 in orders-dlq, 2 in worse",
-        "  4  app.CardDeclined: no",
-        "     4 in orders-dlq",
-        "  1  no failure record (not dead-lettered by tarry)",
-        "     1 in orders-dlq",
-    ]
-    assert "by cause" not in shop.run(*command).stdout
-
-
-def test_a_queue_without_dead_letters_is_summarized_without_an_inspection(shop: MotoShop) -> None:  # SPEC M2
-    result = shop.run()
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "no dead letters: orders-dlq\n", AT)
+    for command in ((), ("show", "--group-by", "fingerprint")):
+        lines = shop.run(*command, queue=None, columns="80").stdout.splitlines()
+        assert lines[lines.index("13 dead letters in all queues, by cause") + 1 :] == [
+            "  8  app.Timeout: no answer",
+            "     6 in orders-dlq, 2 in worse",
+            "  4  app.CardDeclined: no",
+            "     4 in orders-dlq",
+            "  1  no failure record (not dead-lettered by tarry)",
+            "     1 in orders-dlq",
+        ]
+        assert "by cause" not in shop.run(*command).stdout
 
 
 def test_groups_are_shown_and_acted_on(shop: MotoShop) -> None:  # SPEC M2, M3
@@ -95,26 +92,23 @@ def test_groups_are_shown_and_acted_on(shop: MotoShop) -> None:  # SPEC M2, M3
     assert shop.depths() == (6, 1, 0)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("show",), ("show", "--group-by", "error"), ("retry",), ("retry", "--dry-run"), ("remove", "--force")],
-)
 def test_a_group_that_does_not_exist_is_an_error_and_a_filter_that_matches_none_is_not(
-    shop: MotoShop, command: tuple[str, ...]
+    shop: MotoShop,
 ) -> None:  # SPEC M6
     shop.put(3)
-    result = shop.run(*command, "--group", "nope")
-    assert (result.exit_code, result.stderr.splitlines()[-2:]) == (
-        1,
-        [
-            "tarry: no dead letter in orders-dlq matches fingerprint = nope",
-            "The groups there are: tarry failed show --group-by fingerprint --queue orders-dlq --aws",
-        ],
-    )
-    result = shop.run(*command, "--where", "attempts > 90", "--since", "2026-01-01")
-    assert result.exit_code == 0
-    assert "matches dead-lettered since 2026-01-01T00:00:00Z and attempts > 90" in result.stderr
-    assert shop.depths() == (0, 3, 0)
+    for command in ("show", "show --group-by error", "retry", "retry --dry-run", "remove --force"):
+        result = shop.run(*command.split(), "--group", "nope")
+        assert (result.exit_code, result.stderr.splitlines()[-2:]) == (
+            1,
+            [
+                "tarry: no dead letter in orders-dlq matches fingerprint = nope",
+                "The groups there are: tarry failed show --group-by fingerprint --queue orders-dlq --aws",
+            ],
+        )
+        result = shop.run(*command.split(), "--where", "attempts > 90", "--since", "2026-01-01")
+        assert result.exit_code == 0
+        assert "matches dead-lettered since 2026-01-01T00:00:00Z and attempts > 90" in result.stderr
+        assert shop.depths() == (0, 3, 0)
 
 
 # show
@@ -140,6 +134,9 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
     assert "scanned 50 of about 64" in shop.run("show").stderr
     assert len(shop.objects("show", "--max", "7")) == 7
     assert shop.depths() == (0, 64, 0)
+    shop.queue("worse")
+    shop.sqs.set_queue_attributes(QueueUrl=shop.dlq, Attributes={"RedrivePolicy": policy("worse", 5)})
+    assert "after 5 receives SQS moves a dead letter to worse" in shop.run("show").stderr  # PLATFORM 22
 
 
 def test_in_a_pipe_the_table_is_as_wide_as_columns_and_an_undecodable_body_has_its_id_once(shop: MotoShop) -> None:
@@ -203,12 +200,6 @@ def test_in_a_narrow_terminal_the_table_keeps_the_error(columns: int, last_title
     assert "app.CardDeclined: connection to the" in row
     assert max(map(len, lines)) <= columns
     assert shortened_ids(["0123456789", "abcdefghij"]) == ["01234567", "abcdefgh"]
-
-
-def test_show_warns_of_a_dead_letter_queue_with_a_redrive_policy(shop: MotoShop) -> None:  # SPEC M2, PLATFORM 22
-    shop.queue("worse")
-    shop.sqs.set_queue_attributes(QueueUrl=shop.dlq, Attributes={"RedrivePolicy": policy("worse", 5)})
-    assert "after 5 receives SQS moves a dead letter to worse" in shop.run("show").stderr
 
 
 # retry and remove
@@ -337,22 +328,22 @@ def test_via_local_exits_with_2_for_a_queue_without_a_function(shop: MotoShop) -
     assert "No module named 'nowhere_at_all'" in shop.refused("retry", "--all", "--via", "local")
 
 
-@pytest.mark.parametrize("command", ["retry", "remove"])
-def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:  # SPEC M1
+def test_ids_are_looked_for_in_all_queues(shop: MotoShop) -> None:  # SPEC M1
     """One that is in none of them is reported once; the beginning of one must be unique among all."""
-    shop.put_in_worse()
-    shop.put(1, first=1, url=shop.queue("worse"), origin="jobs")
-    shop.put(1)
-    result = shop.run(command, "unknown", "--json", "--force", queue=None)
-    error = "not found in orders-dlq, worse"
-    assert (result.exit_code, json.loads(result.stdout)) == (1, {"id": "unknown", "outcome": "failed", "error": error})
-    assert "2 ids begin with 'id-': id-0, id-1; give" in shop.run(command, "id-", "--force", queue=None).stderr
-    outcome = {"retry": "retried", "remove": "deleted"}[command]
-    assert shop.objects(command, "job", "id-0", "--force", queue=None) == [
-        {"id": "job-1", "outcome": outcome},
-        {"id": "id-0", "outcome": outcome},
-    ]
-    assert shop.depths() == (int(command == "retry"), 0, 0)
+    shop.put_in_worse(2)
+    shop.put(1, first=9, url=shop.queue("worse"), origin="jobs")
+    shop.put(2)
+    unknown = {"id": "unknown", "outcome": "failed", "error": "not found in orders-dlq, worse"}
+    for number, (command, outcome) in enumerate((("retry", "retried"), ("remove", "deleted"))):
+        result = shop.run(command, "unknown", "--json", "--force", queue=None)
+        assert (result.exit_code, json.loads(result.stdout)) == (1, unknown)
+        ambiguous = shop.run(command, "id-", "--force", queue=None).stderr
+        assert (f"{3 - number} ids begin with 'id-': " in ambiguous, "id-1, id-9; give" in ambiguous) == (True, True)
+        assert shop.objects(command, f"job-{number + 1}", f"id-{number}", "--force", queue=None) == [
+            {"id": f"job-{number + 1}", "outcome": outcome},
+            {"id": f"id-{number}", "outcome": outcome},
+        ]
+    assert shop.depths() == (1, 0, 0)
 
 
 def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(

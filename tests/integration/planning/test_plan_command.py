@@ -168,13 +168,13 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
 
 
 def test_a_load_is_printed_and_drawn_without_and_with_the_outage_guard(project: Path) -> None:
-    arguments, picture = "--backoff Fixed(120) --rate 20/s --outage 12m --guard".split(), project / "plan.svg"
+    arguments, picture = "--backoff Fixed(120) --rate 5/s --outage 12m --guard".split(), project / "plan.svg"
     text = plan(*arguments, "--svg", str(picture)).stdout
     assert max(map(len, text.splitlines())) <= 80
     alone, guarded = text.split("The same load with the outage guard:")
     assert "dead letters                  0" in guarded
     assert "dead letters                  0" not in alone
-    assert " suspended after 3 min, 2 probes, resumed\n  after 21 min.\n" in guarded
+    assert " suspended after 3 min, 2 probes, resumed\n  after 26 min.\n" in guarded
     assert texts_in(picture).count("dead letters so far") == 2
     found = json.loads(plan(*arguments, "--json").stdout)
     assert found["load"]["dead_letters"]["lowest"] > found["with_guard"]["dead_letters"]["highest"] == 0
