@@ -8,8 +8,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
+from types import FunctionType
 from typing import Any
 
+import botocore.hooks
 import botocore.session
 import pytest
 import samtranslator.translator.translator
@@ -54,6 +56,33 @@ def _service_models_are_loaded_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _handlers_of_boto3_are_checked_once() -> Iterator[None]:
+    """Let all boto3 sessions share the names of events, and the look at the handlers of botocore, which registers 150.
+
+    Both take most of the time in which a session is made; each command makes several.
+    """
+    names: dict[str, str] = {}
+    make, look, known = botocore.hooks.EventAliaser.__init__, botocore.hooks.accepts_kwargs, set[Any]()
+
+    def made(self: Any, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
+        self._alias_name_cache = names
+
+    def accepts_kwargs(handler: Any) -> Any:
+        if handler in known:
+            return True
+        found: Any = look(handler)
+        if found and isinstance(handler, FunctionType) and "<locals>" not in handler.__qualname__:
+            known.add(handler)  # it is in a module, and stays
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.hooks.EventAliaser, "__init__", made)
+        patch.setattr(botocore.hooks, "accepts_kwargs", accepts_kwargs)
         yield
 
 
