@@ -82,17 +82,23 @@ def test_the_tarry_layer_has_the_runtime_with_its_bytecode_and_nothing_for_a_dev
     assert compiled[4:8] == b"\1\0\0\0"  # never compared with its source, whose times change in the layer
     assert b"/opt/python/tarry/consumer.py" in compiled
 
-    def make(python: str) -> dict[str, bytes]:
+    def make(python: str, source: Path = ROOT / "layers/tarry") -> dict[str, bytes]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
         environment |= {"PYTHON": python, "PATH": path}
         command = ["make", "--silent", "build-TarryLayer", f"ARTIFACTS_DIR={tmp_path / python}"]
-        subprocess.run(command, cwd=ROOT / "layers/tarry", env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=source, env=environment, check=True, stdout=subprocess.DEVNULL)
         return files_in(tmp_path / python)
 
     files = files_in(build / "TarryLayer")
     assert make(f"python{sys.version_info.major}.{sys.version_info.minor}") == files
-    assert make("3.99") == {name: content for name, content in files.items() if not name.endswith(".pyc")}
+    source, consumer = tmp_path / "part of the source", "python/tarry/consumer.py"
+    for each in NOT_DEPLOYED:
+        (source / "python/tarry" / each).mkdir(parents=True)
+    (source / "python/tarry/tools/common").mkdir()
+    for name in ("Makefile", "python/tarry/tools/common/strip.py", consumer):
+        shutil.copy(ROOT / "layers/tarry" / name, source / name)
+    assert make("3.99", source) == {consumer: files[consumer]}
 
 
 def test_a_built_function_without_requirements_contains_only_its_own_modules(build: Path) -> None:

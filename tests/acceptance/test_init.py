@@ -9,8 +9,6 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from cfnlint.config import ConfigMixIn
-from cfnlint.runner.cli import Runner
 
 from tarry.tools.scaffold.files import names_of, project_files, this_python, write_project
 from tests.acceptance.runtime import link_packages
@@ -56,9 +54,8 @@ def test_its_tests_pass_its_code_is_formatted_and_make_run_processes_its_event(
     assert (project / command[2]).exists()
 
 
-def test_cfn_lint_accepts_its_template_and_sam_builds_it(project: Path) -> None:
-    """As `sam validate --lint` runs cfn-lint."""
-    assert list(Runner(ConfigMixIn(["--template", str(project / "template.yaml")])).run()) == []
+def test_sam_builds_its_template(project: Path) -> None:
+    """tests/integration/functions/test_template.py checks it with cfn-lint."""
     run(project, SCRIPTS / "sam", "build")
     built = project / ".aws-sam" / "build"
     assert sorted(path.name for path in (built / "MyShopFunction").iterdir()) == ["app.py", "requirements.txt"]

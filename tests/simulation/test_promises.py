@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
@@ -30,12 +30,6 @@ HOUR = 3_600
 CHANGE_VISIBILITY, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 Next = Callable[[Failure], Outcome]
 queues = pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-
-
-@pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox() as made:
-        yield made
 
 
 def failure_of_the_dead_letter(sandbox: Sandbox, queue: str = "orders") -> FailureRecord:

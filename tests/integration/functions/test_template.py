@@ -27,6 +27,7 @@ from tarry.decide.retry_policy import STANDARD_BACKOFF, bounds_of
 from tarry.observe.logs import Log, LogOptions
 from tarry.observe.metrics import DIMENSIONS, METRICS
 from tarry.tools.cli.app import app
+from tarry.tools.scaffold.files import names_of, project_files, this_python, write_project
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 from tarry.tools.template.document import load_document
 from tarry.tools.template.intrinsics import Intrinsics
@@ -145,10 +146,11 @@ def waits_of(policy: RetryPolicy) -> list[float]:
 # the tools
 
 
-def test_cfn_lint_accepts_the_template_and_its_translation(tmp_path: Path) -> None:
+def test_cfn_lint_accepts_the_template_its_translation_and_the_template_of_a_new_project(tmp_path: Path) -> None:
     """`sam validate --lint` runs cfn-lint on the template. Some rules, such as E3505, see only the translation."""
     (tmp_path / "translated.json").write_text(json.dumps(translated()))
-    for path in (ROOT / "template.yaml", tmp_path / "translated.json"):
+    write_project(tmp_path / "my-shop", project_files(names_of("my-shop"), this_python()))
+    for path in (ROOT / "template.yaml", tmp_path / "translated.json", tmp_path / "my-shop/template.yaml"):
         assert list(Runner(ConfigMixIn(["--template", str(path)])).run()) == []
 
 
@@ -398,14 +400,15 @@ def test_the_error_lines_of_tarry_and_of_a_function_are_counted_except_those_of_
     assert [fnmatchcase(message, "dead_lettered *") for message in errors] == [False, True, False]
 
 
-@pytest.mark.parametrize("name", of_type("AWS::CloudWatch::Alarm"))
-def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) -> None:
-    topic = "arn:aws:sns:eu-west-1:123456789012:alarms"
-    assert properties(name)["AlarmActions"] == []
-    assert properties(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
-    assert properties(name)["TreatMissingData"] == ("breaching" if name == "GuardAlarm" else "notBreaching")
-    commands = re.findall(r"(?:tarry|aws) [^;'\"]+", str(RESOURCES[name]["Properties"]["AlarmDescription"]))
-    assert commands
+def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists() -> None:
+    topic, commands = "arn:aws:sns:eu-west-1:123456789012:alarms", set[str]()
+    for name in of_type("AWS::CloudWatch::Alarm"):
+        assert properties(name)["AlarmActions"] == []
+        assert properties(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
+        assert properties(name)["TreatMissingData"] == ("breaching" if name == "GuardAlarm" else "notBreaching")
+        named = re.findall(r"(?:tarry|aws) [^;'\"]+", str(RESOURCES[name]["Properties"]["AlarmDescription"]))
+        assert named, name
+        commands |= {*named}
     for command in commands:
         program, *words = shlex.split(command)
         if program == "tarry":

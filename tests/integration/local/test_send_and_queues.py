@@ -77,15 +77,14 @@ def bodies(site: Served, queue: str = "orders") -> list[str]:
 # sending
 
 
-def test_a_message_is_sent_and_its_id_printed(site: Served) -> None:
+def test_a_message_is_sent_and_its_id_printed_and_a_body_from_a_file_is_sent_unchanged(
+    site: Served, tmp_path: Path
+) -> None:
     result = send("orders", '{"id": 1}', "--attribute", "tenant=acme=1")
     [message] = received(site, "orders")
     assert message["Body"] == '{"id": 1}'
     assert message["MessageAttributes"]["tenant"] == {"StringValue": "acme=1", "DataType": "String"}
     assert result.stdout == f"sent to orders at {site.url}: {message['MessageId']}\n"
-
-
-def test_a_body_from_a_file_is_sent_unchanged(site: Served, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_bytes('{"name": "Zoë"}\n'.encode())
     send("orders", f"@{tmp_path}/body.json")
     assert bodies(site) == ['{"name": "Zoë"}\n']

@@ -1,21 +1,19 @@
 """Runs of consumers in the sandbox: SQS, the event source mapping and Lambda together, in virtual time.
 
-`tests/simulation` plays far more of them, with faults.
+`tests/unit/simulator` tests the parts; `tests/simulation` plays far more of these runs, with faults.
 """
 
 import asyncio
-import os
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tarry import Consumer, LocalRetry, Message, Queue, RetryInPlace, consumer
 from tarry.testing import Sandbox
-from tarry.world import Interrupted, current, use
+from tarry.world import use
 from tests.sandboxes import work
 
-VISIBILITY, TIMEOUT = 180, 30
+TIMEOUT = 30
 
 
 @consumer
@@ -28,57 +26,9 @@ def recorded(sandbox: Sandbox, what: str) -> list[dict[str, Any]]:
 
 def run(sandbox: Sandbox, handler: Consumer[Any], *bodies: object, **settings: Any) -> list[str]:
     """Run messages to their ends; return their ids."""
-    ids = work(sandbox, handler, *map(str, bodies), visibility_timeout=VISIBILITY, timeout=TIMEOUT, **settings)
+    ids = work(sandbox, handler, *map(str, bodies), visibility_timeout=180, timeout=TIMEOUT, **settings)
     sandbox.run()
     return ids
-
-
-def test_a_message_without_failures_is_deleted_by_the_mapping_alone(sandbox: Sandbox) -> None:
-    [order] = run(sandbox, well, 1)
-    assert recorded(sandbox, "request") == []
-    assert [event["delivery_id"] for event in recorded(sandbox, "deleted")] == [order]
-
-
-def test_after_a_crash_the_batch_is_redelivered_when_its_visibility_timeout_ends(sandbox: Sandbox) -> None:
-    # PLATFORM 11
-    crashes = iter([True, True])
-
-    @consumer(isolate=False)
-    def handler(message: Message) -> None:
-        if next(crashes, False):
-            os._exit(1)
-
-    run(sandbox, handler, 1, 2)
-    assert [event["kind"] for event in recorded(sandbox, "answered")] == ["crash", "crash", "returned"]
-    assert [event["cold"] for event in recorded(sandbox, "invoked")] == [True, True, True]
-    first, second, _ = (event["at"] for event in recorded(sandbox, "invoked"))
-    assert second - first == pytest.approx(VISIBILITY, abs=1)
-    assert {event["receive_count"] for event in recorded(sandbox, "deleted")} == {3}
-
-
-def test_at_the_timeout_the_process_is_killed_and_makes_no_more_requests(sandbox: Sandbox) -> None:
-    # PLATFORM 11, 28
-    survived: list[str] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        while message.receive_count == 1:
-            with suppress(Interrupted):
-                current().clock.sleep(3600)
-                survived.append("survived")
-
-    run(sandbox, handler, 1)
-    first, second = recorded(sandbox, "answered")
-    assert (first["kind"], first["why"]) == ("timeout", "Task timed out after 30.00 seconds")
-    assert (second["kind"], survived) == ("returned", [])
-    assert all(each["at"] > first["at"] for each in recorded(sandbox, "request"))
-
-
-def test_messages_stay_invisible_during_a_window_longer_than_the_visibility_timeout_of_the_queue(
-    sandbox: Sandbox,
-) -> None:
-    run(sandbox, well, 1, window=300)
-    assert [event["receive_count"] for event in recorded(sandbox, "received")] == [1]
 
 
 def test_the_remaining_time_of_an_async_handler_decreases_while_it_waits_in_virtual_time(sandbox: Sandbox) -> None:
