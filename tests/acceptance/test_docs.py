@@ -27,8 +27,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
-import boto3  # loaded here, like the next three, so that the pages' own pytest runs need not load it again
-import moto  # noqa: F401
+import aws_lambda_powertools  # noqa: F401 loaded here, like the next four, so that no pytest run of a page loads it
+import boto3
+import moto.sqs.models  # noqa: F401
 import pytest
 import typer
 from samtranslator.yaml_helper import yaml_parse

@@ -168,7 +168,7 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
 
 
 def test_a_load_is_printed_and_drawn_without_and_with_the_outage_guard(project: Path) -> None:
-    arguments, picture = "--backoff Fixed(120) --rate 5/s --outage 12m --guard".split(), project / "plan.svg"
+    arguments, picture = "--backoff Fixed(120) --rate 2/s --outage 12m --guard".split(), project / "plan.svg"
     text = plan(*arguments, "--svg", str(picture)).stdout
     assert max(map(len, text.splitlines())) <= 80
     alone, guarded = text.split("The same load with the outage guard:")
