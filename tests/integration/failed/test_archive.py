@@ -20,7 +20,7 @@ from tarry.failed.requests import TRIES
 from tarry.testing import Sandbox
 from tarry.tools.cli.app import app
 from tarry.tools.simulator.sqs.message import StoredMessage
-from tests.integration.failed.sandboxed import fill, outcomes, places, retry, there
+from tests.integration.failed.sandboxed import fill, outcomes, places, remove, retry, there
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
@@ -337,6 +337,16 @@ def removed(sandbox: Sandbox, folder: Path, *faults: str) -> tuple[Path, dict[st
 
 def restored(archive: Path, **asked: Any) -> list[failed.Result]:
     return list(failed.restore(archive, failed.find("orders-dlq"), **asked))
+
+
+def test_an_unknown_id_is_reported_and_throttled_deletes_are_repeated(sandbox: Sandbox) -> None:  # SPEC M1
+    fill(sandbox, 15)
+    assert [(each.id, each.outcome) for each in remove("id-4", "unknown")] == [
+        ("id-4", "deleted"),
+        ("unknown", "failed"),
+    ]
+    sandbox.faults.add("throttle", times=None, chance=0.6)
+    assert outcomes(remove()) == {"deleted": 14}
 
 
 def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(sandbox: Sandbox, tmp_path: Path) -> None:  # SPEC M6
