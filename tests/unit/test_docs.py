@@ -51,15 +51,14 @@ CRASHES = {
     2: [
         "test_only_with_isolation_messages_beside_a_crash_stay_done",
         "test_a_poison_message_is_dead_lettered_alone",
-        "test_a_message_whose_handler_exits_is_dead_lettered_alone",  # with real processes, like the next one
-        "test_a_message_whose_process_is_killed_is_dead_lettered_alone",
+        "test_a_message_whose_handler_loops_or_ends_its_process_is_dead_lettered_alone",  # with real processes
     ],
     3: [
         "test_a_handler_is_interrupted_at_its_timeout_and_has_failed",
         "test_the_response_comes_before_the_deadline_and_the_process_continues",
     ],
     4: [  # the tests of rows 1 and 2 have both endings; this one has a real process
-        "test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone",
+        "test_a_message_whose_handler_loops_or_ends_its_process_is_dead_lettered_alone",
     ],
     5: [
         "test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_until_it_ends",

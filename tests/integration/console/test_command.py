@@ -52,13 +52,10 @@ def pairs(queues: list[WatchedQueue]) -> list[tuple[str | None, str | None]]:
 # the queues
 
 
-def test_all_queues_of_an_endpoint_are_paired_with_their_dead_letter_queues(sqs: Served) -> None:
+def test_queues_and_their_dead_letter_queues_are_paired_and_stand_for_each_other(sqs: Served) -> None:
     found = queues_of_endpoint(EndpointAccount(sqs.url))
     assert sorted(pairs(found.queues), key=str) == [("alone", None), ("orders", "orders-dlq")]
     assert place_of(EndpointAccount(sqs.url), found.account).name == f"tarry local at {sqs.url.removeprefix('http://')}"
-
-
-def test_a_queue_and_its_dead_letter_queue_stand_for_each_other(sqs: Served) -> None:
     for name in ("orders", "orders-dlq", sqs.queue("orders-dlq")):
         assert pairs(queues_by_name([name], EndpointAccount(sqs.url)).queues) == [("orders", "orders-dlq")]
 

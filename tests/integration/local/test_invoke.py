@@ -101,15 +101,12 @@ def records() -> list[dict[str, Any]]:
     ]
 
 
-def test_the_response_goes_to_stdout_and_the_log_to_stderr() -> None:
+def test_the_response_goes_to_stdout_and_the_log_to_stderr_also_of_a_consumer() -> None:
     result = invoke({"a": ["ü", 1]})
     assert json.loads(result.stdout) == {"event": {"a": ["ü", 1]}}
     lines = result.stderr.splitlines()
     assert lines[0] == "hello prints"
     assert "cold start" not in lines[1]  # the handler was loaded before
-
-
-def test_a_consumer_handles_an_event() -> None:
     assert json.loads(invoke({"Records": records()}, function="Consumer").stdout) == {"batchItemFailures": []}
 
 

@@ -174,12 +174,6 @@ def test_a_mapping_has_the_settings_of_the_template(project: Path) -> None:
     assert report.count("DISCARDED") == 1
 
 
-def test_the_sandbox_fixture_can_add_a_template(sandbox: Sandbox, project: Path) -> None:
-    sandbox.add_template(project)
-    order = sandbox.send("orders", "1")
-    assert sandbox.run().state(order) == "DEAD_LETTERED"
-
-
 def test_two_sandboxes_of_one_template_do_not_share_modules(project: Path) -> None:
     for _ in range(2):
         with Sandbox.from_template(project) as sandbox:
