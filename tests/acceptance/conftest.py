@@ -3,16 +3,22 @@ from __future__ import annotations
 import urllib.request
 from typing import TYPE_CHECKING
 
+import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.acceptance.runtime import link_packages
+from tests.acceptance.runtime import Start, layers_of, link_packages, running
 from tests.builds import build
 from tests.shop import shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+
+    from tests.acceptance.runtime_api import FakeRuntimeApi
 
 __all__ = ["build", "shop"]
 
@@ -24,6 +30,16 @@ def lambda_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lambda")
     link_packages(folder, "boto3", "awslambdaric")
     return folder
+
+
+@pytest.fixture
+def start(build: Path, lambda_packages: Path) -> Start:
+    """Return a function that starts a built function, with only the layers in the built template."""
+
+    def start_function(name: str, **environment: str) -> AbstractContextManager[FakeRuntimeApi]:
+        return running(build / name, layers_of(build, name), lambda_packages, environment)
+
+    return start_function
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +57,9 @@ def aws(moto: str) -> str:
     reset = urllib.request.Request(f"{moto}/moto-api/reset", method="POST")
     urllib.request.urlopen(reset).close()
     return moto
+
+
+@pytest.fixture
+def dynamodb(aws: str) -> DynamoDBServiceResource:
+    session = boto3.Session(region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
+    return session.resource("dynamodb", endpoint_url=aws)

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
+from samtranslator.yaml_helper import yaml_parse
+
 from tests.acceptance.runtime_api import FakeRuntimeApi
 from tests.leftovers import MARK
 from tests.processes import end
@@ -67,6 +69,14 @@ def running(
             yield api
         finally:
             end(process)
+
+
+def layers_of(build: Path, function: str) -> list[Path]:
+    """Return the folders of the layers that a function has in the built template."""
+    template = yaml_parse((build / "template.yaml").read_text())
+    of_all = template["Globals"]["Function"]["Layers"]
+    layers = [*of_all, *template["Resources"][function]["Properties"].get("Layers", [])]
+    return [build / str(layer["Ref"]) for layer in layers]
 
 
 def sam_build(folder: Path) -> None:

@@ -1,7 +1,4 @@
-"""The output of `sam build`, and a consumer with its layer under the runtime client of Lambda.
-
-tests/deploy deploys the functions that are built.
-"""
+"""The output of `sam build`, run by the runtime client of Lambda."""
 
 from __future__ import annotations
 
@@ -18,21 +15,46 @@ import time
 from collections import Counter
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
+import pytest
 
 from benchmarks.layer_size import LAYERS, excesses, sizes_of
 from tarry.tools.common.strip import NOT_DEPLOYED
-from tests.acceptance.runtime import ROOT, running
+from tests.acceptance.runtime import ROOT, Start, running
+from tests.acceptance.runtime_api import FunctionError
 from tests.processes import started
 from tests.records import event, failed, record
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+
+EVENTS = ROOT / "events"
 IS_ROOT = os.geteuid() == 0  # who alone may hide /dev/shm
+ORDERS = {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"}
 POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
+
+
+@pytest.fixture
+def orders(dynamodb: DynamoDBServiceResource) -> Table:
+    """The tables of the orders function."""
+    for name, key in (("idempotency", "id"), ("orders", "order_id")):
+        table = dynamodb.create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        )
+    return table
+
+
+def sample(name: str) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text())
+    return event
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -160,6 +182,28 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
     assert f"pydantic_core/_pydantic_core.cpython-{here.replace('.', '')}-{machine}-linux-gnu.so" in first
     cache = f"__pycache__/typing_extensions.{sys.implementation.cache_tag}.pyc"
     assert b"/var/task/typing_extensions.py" in first[cache]
+
+
+def test_a_built_function_reports_failed_messages_and_handles_the_next_batch_or_cannot_be_loaded(
+    start: Start, aws: str, orders: Table
+) -> None:
+    event = sample("orders")
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, **ORDERS) as api:
+        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
+        written = {row["order_id"]: row["version"] for row in orders.scan()["Items"]}
+        assert written == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
+        first = api.invoke(event)
+        with pytest.raises(FunctionError, match="InvalidEvent"):
+            api.invoke(sample("not-sqs"))
+        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
+    with start("OrdersFunction") as api, pytest.raises(FunctionError, match="ORDERS_TABLE"):
+        api.invoke(sample("all-well"))  # it cannot be loaded
+    order_of = {record["messageId"]: json.loads(record["body"]) for record in event["Records"]}
+    failed = [order_of[failure["itemIdentifier"]] for failure in first["batchItemFailures"]]
+    # The queues do not exist, so messages that would be dead-lettered are reported as failed.
+    assert [(order["order"], order["version"]) for order in failed] == [
+        ("o-1003", 4), ("o-1003", 3), ("o-1003", 2), ("o-1004", 1), ("o-1005", 2),
+    ]  # fmt: skip
 
 
 def test_a_failed_message_is_delayed_with_little_memory_no_place_to_write_and_bytecode_of_another_python(
