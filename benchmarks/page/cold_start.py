@@ -18,9 +18,9 @@ def section(results: dict[str, list[Row]], versions: Sequence[str]) -> Iterator[
     )
     yield ""
     yield from prose(
-        "Until 26 November 2026, this page said that a function with tarry loads in 57 ms. That was wrong, by about 40 "
-        "ms: the first start that was measured wrote bytecode into the tarry layer, which had none, and the others "
-        "used it. On Lambda, layers cannot be written to. Now the layer has bytecode, and the measure writes none."
+        "Until 26 November 2026, this page said that a function with tarry loads in 57 ms. That was about 40 ms too "
+        "few: the first start wrote bytecode into the tarry layer, which cannot be written to on Lambda, and the "
+        "others used it. Now the layer has bytecode, and the measure writes none."
     )
     yield ""
     yield "![The time to load the function and to handle the first batch, by contender.](images/cold-start.svg)"

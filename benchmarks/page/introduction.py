@@ -31,8 +31,8 @@ def section(results: dict[str, Any], versions: Sequence[str]) -> Iterator[str]:
     yield ""
     if results["load_before"] > 1:
         yield from prose(
-            "Other processes ran on the machine meanwhile. CPU times and ratios allow for that; elapsed times (the "
-            "settlement, cold starts, end to end) are longer than on an idle machine."
+            "The machine was not idle before: elapsed times (the settlement, cold starts, end to end) may be longer "
+            "than on an idle one."
         )
         yield ""
     yield "The contenders:"

@@ -25,19 +25,17 @@ BEHIND = {
     "async": SAME_LOOP,
     "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
-        "Both make the same two requests for a message, with a client that has short timeouts. For the first request "
-        "of a process, and for a client with boto3's own timeouts, tarry uses another thread, so that a request that "
-        "hangs cannot outlast the invocation. Passing a request to a thread, and its answer back, takes about 50 "
-        "microseconds."
+        "Both make the same two requests for a message, with short timeouts. The first request of a process, and those "
+        "of a client with boto3's own timeouts, tarry makes in another thread (50 microseconds more), so that one that "
+        "hangs does not outlast the invocation."
     ),
     "with metrics of each message": (
         "Both write the attempts, the age and the handler's time of each message. For a batch of one, the line itself "
         "takes most of the time."
     ),
     "with metrics": (
-        "tarry writes three values for each message, and reads the clock twice for the handler's time. The handler "
-        "with Powertools' metrics writes one value for the batch, the number of messages; for the same values by "
-        "both, see *with metrics of each message*."
+        "tarry writes three values for each message, the handler with Powertools' metrics one for the batch; for the "
+        "same values by both, see *with metrics of each message*."
     ),
     "with exact attempts": "tarry keeps a record of each failed message; the others cannot count attempts exactly.",
 }
@@ -68,8 +66,11 @@ def section(results: dict[str, list[Row]], versions: Sequence[str]) -> Iterator[
     if behind := loads_behind(results, versions):
         yield "Where tarry takes longer than Powertools:"
         yield ""
+        loads: dict[str, list[str]] = {}
         for load in behind:
-            yield from prose(f"- *{load}*: {reason(load)}", indent="  ")
+            loads.setdefault(reason(load), []).append(f"*{load}*")
+        for why, those in loads.items():
+            yield from prose(f"- {', '.join(those)}: {why}", indent="  ")
         yield ""
 
 
