@@ -110,7 +110,7 @@ class Note(NamedTuple):
         return f"suspended since {since} UTC: {self.reason}; {what.get(self.phase, f'resuming, now {self.setting}')}"
 
     def text(self) -> str:
-        """Return the note as the value of a tag, with 0 for None and False: at most 256 characters Lambda allows."""
+        """Return the note as the value of a tag, at most 256 characters that Lambda allows; 0 is None or False."""
         flat = (self.since, self.at, self.former, *self.setting, *self.before, self.doublings, self.ended, self.failed)
         return " ".join([self.phase, *(str(int(each or 0)) for each in flat)])
 
@@ -262,6 +262,6 @@ def _next(now: float, note: Note, has: Setting, phase: Phase, why: str) -> Act:
 
 
 def _sum(minutes: Sequence[Minute], start: float, end: float) -> tuple[int, int, int]:
-    """Return how many runs ended and failed in the minutes from ``start`` to ``end``, and the minutes with runs."""
+    """Return the numbers of runs that ended and failed from ``start`` to ``end``, and of minutes that have runs."""
     within = [each for each in minutes if start <= each.begins < end]
     return sum(each.ended for each in within), sum(each.failed for each in within), len(within)
