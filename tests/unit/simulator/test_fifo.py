@@ -120,6 +120,16 @@ def test_the_delay_of_a_queue_delays_its_groups_and_they_continue_when_their_hea
     assert account.bodies(QUEUE) == left
 
 
+def test_a_message_that_is_dropped_as_a_duplicate_is_recorded_with_the_id_of_the_first(account: Account) -> None:
+    first, again = (
+        account.send(QUEUE, body, group=group, MessageDeduplicationId="d")
+        for body, group in (("one", "a"), ("two", "b"))
+    )  # PLATFORM 20
+    [(_, fields)] = account.recorded("deduplicated")
+    assert (again, fields["delivery_id"], fields["body"]) == (first, first, "two")
+    assert account.bodies(QUEUE) == ["one"]
+
+
 def test_a_group_that_was_received_without_a_visibility_timeout_or_released_goes_behind_the_groups_that_waited(
     account: Account,
 ) -> None:

@@ -91,7 +91,7 @@ def _look(
     mapping = clients.functions.get_event_source_mapping(UUID=each.mapping)
     note = note_of(mapping, clients.functions)
     seen = Seen(now, _settled(mapping), note, minutes)
-    hindrance, waiting = unfit(each.queue, 1, has_pollers="ProvisionedPollerConfig" in mapping), None
+    hindrance, waiting = unfit(each.queue, 1, has_pollers=bool(mapping.get("ProvisionedPollerConfig"))), None
     is_over = note is not None and note.phase in ("resumed", "left")
     if hindrance is None and not is_over and (note is not None or decide(seen, limits) is not None):
         hindrance, waiting = _backlog(each, mapping, clients, now)
