@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import subprocess
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.functions import host
+from tarry.tools.local.functions import host, runtime
 from tarry.tools.local.functions.runtime import RuntimeApi
 
-from .processes import ARN, Hosted, JobsFunction, ends_soon, is_alive, wait_until_stopped
+from .processes import ARN, PATIENCE_SECONDS, Hosted, JobsFunction, ends_soon, is_alive, wait_until_stopped
 
 CLIENTS = [
     pytest.param(
@@ -160,6 +161,25 @@ def test_no_process_is_left_by_a_crash_or_by_the_end_even_during_an_invocation(o
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind(("127.0.0.1", port))
+
+
+def test_a_process_that_shows_no_environment_yet_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC N1
+    starting = subprocess.Popen(["sleep", "600"])
+    environment = tmp_path / str(starting.pid) / "environ"
+    environment.parent.mkdir()
+    environment.write_bytes(b"")
+    monkeypatch.setattr(runtime, "PROC", tmp_path)
+    monkeypatch.setattr(time, "sleep", lambda _: environment.write_bytes(b"PATH=/bin\0API=127.0.0.1:7\0"))
+    try:
+        runtime.kill_marked("API", "127.0.0.1:70")
+        assert starting.poll() is None
+        environment.write_bytes(b"")
+        runtime.kill_marked("API", "127.0.0.1:7")
+        assert starting.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    finally:
+        starting.kill()
 
 
 LOADS_SLOWLY = """

@@ -218,13 +218,28 @@ class Launcher:
             self._warden.stdin.flush()
 
 
+PROC = Path("/proc")
+EXEC_SECONDS = 1.0
+
+
 def kill_marked(name: str, value: str) -> None:
-    """Kill all processes with this environment variable, in any session (only on Linux)."""
+    """Kill all processes with this environment variable, in any session (only on Linux).
+
+    During its execve, a process shows an empty environment: it is read again, for up to a second.
+    """
     mark = f"{name}={value}".encode()
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            if mark in environment.read_bytes().split(b"\0"):
-                os.kill(int(environment.parent.name), signal.SIGKILL)
+    environments, until = list(PROC.glob("[0-9]*/environ")), time.monotonic() + EXEC_SECONDS
+    while environments:
+        empty: list[Path] = []
+        for environment in environments:
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                if not (variables := environment.read_bytes()):
+                    empty.append(environment)
+                elif mark in variables.split(b"\0"):
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
+        environments = empty if time.monotonic() < until else []
+        if environments:
+            time.sleep(0.01)
 
 
 def signal_group(leader: int, number: int) -> None:
