@@ -3,7 +3,8 @@
 python -m tests.mutants --seed 7 --count 150 --part runtime
 python -m tests.mutants --room settle
 
-For each mutant of a sample, the tests that run its line are run, fastest first, in a private copy of the repository.
+For each mutant of a sample, the tests that run its line are run in a private copy of the repository, first those that
+are likely to notice it.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import re
 import threading
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -30,6 +31,7 @@ from tests.pages import ROOT
 COUNT = 100
 SECONDS = 30.0
 """The tests of a mutant take at most this long, as recorded; a busy machine records longer times."""
+NEAR_FILES, NEAR_SECONDS = 4, 4.0
 STARTUP_SECONDS, PATIENCE = 120.0, 5
 """A run that takes longer than the start and so many times the recorded seconds hangs."""
 JOBS = 2
@@ -108,6 +110,17 @@ def tests_of(mutant: Mutant, recorded: Recording) -> list[str]:
     return [test for test, seconds in zip(fastest, until, strict=True) if seconds <= SECONDS] or fastest[:1]
 
 
+def near_first(tests: Sequence[str], seconds: Mapping[str, float]) -> list[list[str]]:
+    """Part tests into those of a few files, which are imported quickly and catch most mutants, and the rest."""
+    near: dict[str, float] = {}
+    files: set[str] = set()
+    for test in sorted(tests, key=lambda test: not test.startswith("tests/unit/")):
+        of_files = files | {test.partition("::")[0]}
+        if len(of_files) <= NEAR_FILES and sum(near.values()) + seconds[test] <= NEAR_SECONDS:
+            files, near[test] = of_files, seconds[test]
+    return [part for part in (list(near), [test for test in tests if test not in near]) if part]
+
+
 def judge(mutant: Mutant, root: Path, recorded: Recording) -> Result:
     """Run the tests of a mutant in a private copy."""
     if (reason := equivalents().get((mutant.file, *change(mutant)))) is not None:
@@ -118,10 +131,11 @@ def judge(mutant: Mutant, root: Path, recorded: Recording) -> Result:
     before = path.read_text()
     try:
         _write(path, mutant.apply(before))
-        limit = STARTUP_SECONDS + PATIENCE * sum(recorded.seconds[test] for test in tests)
-        output = run_tests(
-            root, ["-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0", *tests], limit
-        )
+        for part in near_first(tests, recorded.seconds):
+            limit = STARTUP_SECONDS + PATIENCE * sum(recorded.seconds[test] for test in part)
+            options = ["-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
+            if (output := run_tests(root, [*options, *part], limit)) is not None:
+                break
     finally:
         _write(path, before)
     if output is None:

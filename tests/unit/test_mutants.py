@@ -99,6 +99,8 @@ def test_the_tests_of_a_mutant_run_fastest_first_for_a_limited_time(
 
     assert tool.tests_of(in_function, recorded) == ["fast", "middle"]
     assert tool.tests_of(constant, recorded) == ["fast", "middle"]
+    seconds = {f"tests/{name}": spent for name, spent in {"a::x": 1.0, "b::x": 3.5, "unit/a::x": 1.0}.items()}
+    assert tool.near_first(list(seconds), seconds) == [["tests/unit/a::x", "tests/a::x"], ["tests/b::x"]]
 
 
 def test_each_listed_equivalent_is_a_mutant_of_the_package_and_has_a_reason() -> None:
