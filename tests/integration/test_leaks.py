@@ -230,17 +230,24 @@ RENEWS = {"timeout": 5, "keepalive": 60, "backoff": Fixed(60)}
     ids=["sync", "async", "eager deletes on FIFO", "threads with leases", "tasks with leases"],
 )
 def test_memory_stays_flat_over_many_invocations(handler: Any, queue: str, receives: int) -> None:  # SPEC A6
-    """Of three messages, one of which fails, with the threads of their requests. Allocated blocks are exact."""
+    """Of three messages, one of which fails, with the threads of their requests. Allocated blocks are exact.
+
+    A slow machine may start one more thread at any time, once: memory must be flat in one of three periods.
+    """
     threads, context = threading.active_count(), Context()
     batch = batch_of(3, queue, receives=receives)
+    growth = []
     with use(World(client_factory=ForgetfulClient)):
-        for invocation in range(120):
-            if invocation == 40:  # all is warm
-                gc.collect()
-                before = sys.getallocatedblocks()
+        for _ in range(40):  # all is warm then
             handler(batch, context)
-        gc.collect()
-        assert sys.getallocatedblocks() - before < ALLOWED_BLOCKS
+        while len(growth) < 3 and not (growth and growth[-1] < ALLOWED_BLOCKS):
+            gc.collect()
+            before = sys.getallocatedblocks()
+            for _ in range(80):
+                handler(batch, context)
+            gc.collect()
+            growth.append(sys.getallocatedblocks() - before)
+    assert growth[-1] < ALLOWED_BLOCKS, growth
     assert threading.active_count() - threads < MAX_THREADS
 
 
