@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aws_lambda_powertools.utilities.circuit_breaker import circuit_breaker
 from aws_lambda_powertools.utilities.circuit_breaker.config import CircuitBreakerConfig
+from aws_lambda_powertools.utilities.circuit_breaker.exceptions import CircuitBreakerOpenError
 from aws_lambda_powertools.utilities.circuit_breaker.persistence.base import CircuitBreakerPersistenceLayer
 from aws_lambda_powertools.utilities.circuit_breaker.persistence.record import CircuitStateRecord
 from aws_lambda_powertools.utilities.circuit_breaker.states import CircuitState
@@ -268,6 +270,24 @@ def test_each_deferral_is_twice_as_long_and_no_attempt(wire: Wire, caplog: Caplo
     assert [entry["DelaySeconds"] for entry in wire.sent_entries()] == [30, 60, 120, 240, 480, 900, 900]
     assert {field(line, "reason") for line in lines(caplog, "deferred")} == {"circuit_open"}
     assert lines(caplog, level=30) == []
+
+
+@pytest.mark.parametrize(("count", "seconds", "noted"), [(9, 512, 10), (10, 900, 11), (1_000, 900, 1_000)])
+def test_a_deferral_counts_those_before_up_to_1000(count: int, seconds: int, noted: int, wire: Wire) -> None:
+    """SPEC E3, K5. The circuit may be tried in a second."""
+    pay = protected(wire, opened_seconds_ago=RECOVERY_SECONDS + 1)
+    batch = event(record("{}", attributes=tarry_attribute(steps={"tarry.circuit": count})))
+    assert settle(consumer(lambda message: pay()), batch, wire)[0] == []
+    assert (wire.sent_entries()[0]["DelaySeconds"], wire.envelopes()[0]["steps"]) == (seconds, {"tarry.circuit": noted})
+
+
+@pytest.mark.parametrize("circuit", [None, SimpleNamespace(opened_at=None)])
+def test_without_the_times_of_its_circuit_a_message_is_deferred_for_30_seconds(circuit: Any) -> None:  # SPEC K5
+    @consumer
+    def handler(message: Message) -> None:
+        raise CircuitBreakerOpenError("the circuit is open", circuit=circuit)
+
+    assert settle(handler)[1].sent_entries()[0]["DelaySeconds"] == 30
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
 from tarry.testing import Sandbox
+from tarry.world import RealThreads
 from tests.records import Context, event, record
 from tests.wire import Request, Wire, arn, client_error, http_answer, url
 
@@ -209,10 +210,11 @@ def test_a_message_that_the_answer_does_not_confirm_raises_an_error_and_is_not_r
     with Wire(receipts=receipt) as wire, pytest.raises(SendError, match="message 0: SQS") as raised:
         Queue(LEDGER).send("1", group_id="g")
     [unsent] = raised.value.failed
-    assert unsent.message == "1"
+    assert (unsent.message, unsent.reason.__notes__) == ("1", [MAYBE_SENT])
     assert unsent.entry.deduplication_id == wire.requests[0].parameters["MessageDeduplicationId"]
     error = error_of(wire := Wire(receipts=receipt), ["0", "1", "2"])
     assert "message 1: SQS answered with" in str(error)
+    assert error.failed[0].reason.__notes__ == [MAYBE_SENT]
     assert [message_id is None for message_id in error.message_ids] == [False, True, False]
     assert len(wire.requests) == 1
 
@@ -296,13 +298,57 @@ def test_a_request_is_filled_up_to_1_mib() -> None:  # SPEC J1
     assert sorted(len(request.entries) for request in wire.requests) == [1, 2, 2]
 
 
-@pytest.mark.parametrize("queue", [ORDERS, LEDGER], ids=["standard", "groups"])
-def test_several_requests_are_sent_concurrently(queue: str) -> None:  # SPEC J1
-    barrier = threading.Barrier(3)
-    groups = [None if queue == ORDERS else f"g{number // 10}" for number in range(30)]
-    with Wire(fails={"SendMessageBatch": lambda _: (barrier.wait(timeout=60), None)[1]}):
-        Queue(queue).send_batch(Queue.entry(str(number), group_id=group) for number, group in enumerate(groups))
-    assert not barrier.broken
+class ThreadsInTurn(RealThreads):
+    """Threads that run one after the other, each when the sender waits for one to end. It is their event, too."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+        self.most, self._is_set = 0, False
+
+    def start(self, work: Any) -> Any:
+        self.waiting.append(work)
+        self.most = max(self.most, len(self.waiting))
+
+    def event(self) -> Any:
+        return self
+
+    def wait(self) -> None:
+        assert not self._is_set
+        self.waiting.pop(0)()
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+
+@pytest.mark.parametrize(
+    ("queue", "count", "groups", "at_once"),
+    [
+        (ORDERS, 10, "a", 0), (ORDERS, 11, "a", 2), (ORDERS, 305, "a", 10),
+        (LEDGER, 305, "abcdefghijklmnopqrstuvwxyz01234", 10), (LEDGER, 40, "a", 1), (LEDGER, 40, "aabb", 2),
+    ],
+)  # fmt: skip
+def test_up_to_ten_requests_are_sent_at_once_but_one_of_a_group_on_fifo_and_a_single_one_without_a_thread(
+    queue: str, count: int, groups: str, at_once: int
+) -> None:  # SPEC J1
+    threads, wire = ThreadsInTurn(), Wire()
+    wire.world.threads = threads
+    with wire:
+        entries = (Queue.entry(str(number), group_id=groups[number // 10 % len(groups)]) for number in range(count))
+        assert len(Queue(queue).send_batch(entries)) == count
+    assert (threads.most, threads.waiting, sorted(bodies(wire), key=int)) == (at_once, [], numbers(count))
+
+
+def test_requests_that_get_no_thread_are_sent_without_one(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J1
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Wire() as wire:
+        assert len(Queue(ORDERS).send_batch(numbers(25))) == 25
+    assert bodies(wire) == numbers(25)
 
 
 def test_messages_are_read_in_the_callers_thread_and_only_as_fast_as_they_are_sent() -> None:  # SPEC J1
@@ -358,14 +404,16 @@ def test_an_exception_of_the_iterable_is_raised_after_the_messages_before_it_are
 
 
 @pytest.mark.parametrize("refusal", [UNAVAILABLE, ("ThrottlingException", "slow down")], ids=lambda each: each[0])
+@pytest.mark.parametrize(("draw", "seconds"), [(min, 0.1 + 0.4 + 1.6), (max, 0.2 + 0.8 + 3.2)], ids=["least", "most"])
 def test_a_refused_entry_is_sent_again_after_growing_delays_on_the_clock_of_the_world(
-    refusal: tuple[str, str],
+    refusal: tuple[str, str], draw: Any, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC J1
+    monkeypatch.setattr(Random, "uniform", lambda _, *bounds: draw(bounds))
     with refusing("3", "7", times=3, refusal=refusal) as wire:
         assert len(Queue(ORDERS).send_batch(numbers(10))) == 10
     assert [len(request.entries) for request in wire.requests] == [10, 2, 2, 2]
     assert sorted(bodies(wire)) == numbers(10)
-    assert 2.1 <= wire.clock.now - 1_800_000_000 <= 4.2
+    assert wire.clock.now - 1_800_000_000 == pytest.approx(seconds, abs=1e-5)
 
 
 @pytest.mark.parametrize(("refusal", "tries"), [(UNAVAILABLE, 4), (INVALID, 1)])
@@ -458,10 +506,11 @@ def refusing_requests_with(body: str, code: str = "InvalidMessageContents") -> A
     return lambda request: client_error(code) if body in [entry["MessageBody"] for entry in request.entries] else None
 
 
-def test_a_request_refused_for_one_of_its_entries_is_sent_entry_by_entry() -> None:  # SPEC J1
-    wire = Wire(fails={"SendMessageBatch": refusing_requests_with("3")})
-    assert [unsent.message for unsent in error_of(wire, numbers(10)).failed] == ["3"]
-    assert len(wire.accepted) == 9
+@pytest.mark.parametrize("count", [2, 10])
+def test_a_request_refused_for_one_of_its_entries_is_sent_entry_by_entry(count: int) -> None:  # SPEC J1
+    wire = Wire(fails={"SendMessageBatch": refusing_requests_with("1")})
+    assert [unsent.message for unsent in error_of(wire, numbers(count)).failed] == ["1"]
+    assert (len(wire.accepted), len(wire.requests)) == (count - 1, count + 1)
 
 
 def test_the_text_of_a_send_error_is_short_and_contains_no_bodies() -> None:  # SPEC L2
@@ -488,7 +537,8 @@ def test_messages_behind_one_of_their_group_that_could_not_be_sent_are_not_sent(
     failed = error_of(wire := refusing("a4", times=99, refusal=refusal), messages, LEDGER).failed
     assert groups(wire) == {"a": ["a0", "a1", "a2", "a3"], "b": [f"b{number}" for number in range(20)]}
     assert [type(unsent.reason).__name__ for unsent in failed] == ["Refused", *["Behind"] * 15]
-    assert "message 8, which comes before it in group 'a', was not sent" in str(failed[1].reason)
+    behind = {str(unsent.reason) for unsent in failed[1:]}
+    assert behind == {"message 8, which comes before it in group 'a', was not sent"}
 
 
 @pytest.mark.parametrize(
@@ -510,6 +560,7 @@ def test_a_message_that_is_not_sent_stops_its_group(
     error = error_of(wire, entries, LEDGER)
     assert (len(wire.requests), bodies(wire)) == (requests, sent.split())
     assert ", ".join(f"{unsent.index} {type(unsent.reason).__name__}" for unsent in error.failed) == failed
+    assert error.__cause__ is error.failed[0].reason
 
 
 def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1

@@ -146,6 +146,7 @@ FIFO: dict[str, Any] = {"fifo": True, "group_id": "g"}
             for value in ("", b"", nan, inf, Decimal("NaN"))
         ),
         *(({"attributes": {name: 1}}, ValueError, text) for name, text in NAMES.items()),
+        ({"attributes": {5: 1}}, TypeError, "the name of an attribute is a str, got 5"),
         *(({"attributes": odd}, TypeError, "a dict of names and values") for odd in (["a"], "a", 5)),
         ({"attributes": {**TEN, "more": 1}}, ValueError, "at most 10 attributes, got 11"),
         ({"attributes": TEN, "delay": 901}, ValueError, "send at most 9 others, got 10"),
@@ -155,6 +156,7 @@ FIFO: dict[str, Any] = {"fifo": True, "group_id": "g"}
             for name in ("group_id", "deduplication_id")
             for value, text in IDS.items()
         ),
+        ({"group_id": 5}, TypeError, "group_id is a str, got 5"),
         ({"fifo": True}, ValueError, "needs a group_id"),
         ({"deduplication_id": "1"}, ValueError, "deduplication_id is for FIFO"),
         *(
@@ -260,7 +262,7 @@ def test_a_context_of_the_caller_and_values_that_cannot_be_sent_are_left_alone()
     assert (add_trace(TRACE, {}, its_own, MIB), its_own) == (0, {PARENT: {}})
     assert (add_trace(TRACE, with_header, {}, MIB), with_header) == (0, {"MessageSystemAttributes": {}})
     given: dict[str, Any] = {BAGGAGE: {"StringValue": "mine"}}
-    assert add_trace({**TRACE, "a b": "1", "empty": ""}, {}, given, MIB) == BYTES[PARENT] + BYTES[STATE]
+    assert add_trace({"a b": "1", "empty": "", **TRACE}, {}, given, MIB) == BYTES[PARENT] + BYTES[STATE]
     assert (given[BAGGAGE], [*given]) == ({"StringValue": "mine"}, [BAGGAGE, PARENT, STATE])
 
 

@@ -1,6 +1,7 @@
 """The time limit of requests: the client, requests that hang, and requests that outlive their invocation."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from tarry import Consumer, consumer
 from tarry.message.invocation import Invocation
-from tarry.sqs.client import Lookups, Requests, make_client
+from tarry.sqs.client import Lookups, RequestBroken, Requests, client_of, make_client
 from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.support.values import QueueArn
 from tarry.world import RealThreads, World, use
@@ -20,7 +21,7 @@ from tests.handlers import plain
 from tests.loglines import Caplog, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
-from tests.wire import Request, TestClock, Wire, arn, http_answer, session
+from tests.wire import Request, TestClock, Wire, arn, client_error, http_answer, new_client, session
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 ORDERS = QueueArn(arn("orders"))
@@ -224,6 +225,7 @@ def test_a_look_up_that_there_is_no_time_for_makes_no_client() -> None:  # SPEC 
 
 def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_makes() -> None:  # SPEC A6, I1
     """Two invocations at once in one process: otherwise the second would wait on its event loop."""
+    targets: list[Any] = []
     is_asked, may_answer = threading.Event(), threading.Event()
     first, second = threading.Event(), threading.Event()
 
@@ -231,16 +233,17 @@ def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_
         is_asked.set()
         may_answer.wait(60)
 
-    with Wire(fails={"GetQueueAttributes": hang}) as wire:
+    with orders() as wire:
+        wire.fails["GetQueueAttributes"] = hang
         lookups = [Lookups(Requests(invocation_in(wire.world)), LOG) for _ in range(2)]
         lookups[0].prepare(ORDERS, first.set)
         assert is_asked.wait(60)
-        lookups[1].prepare(ORDERS, second.set)
+        lookups[1].prepare(ORDERS, second.set, lambda facts: targets.append(facts.dead_letter))  # type: ignore[func-returns-value]
         assert not second.is_set()
         may_answer.set()
         assert first.wait(60)
         assert second.wait(60)
-    assert len(wire.requests) == 1
+    assert (len(wire.requests), targets) == (1, [QueueArn(arn("orders-dlq"))])
 
 
 class Reported(Invocation):
@@ -267,55 +270,114 @@ def test_a_request_that_the_report_overtakes_is_made(caplog: Caplog) -> None:
 
 
 class HangingThreads:
-    """Threads that never start, and events that are never set, with the timeouts of their waits."""
+    """Threads that never run, and events that are never set: each wait lasts as long as it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: TestClock) -> None:
+        self.started = 0
         self.waits: list[float] = []
+        self._clock = clock
 
-    def start(self, _: Any) -> None: ...
+    def start(self, _: Any) -> None:
+        self.started += 1
 
     def event(self) -> "HangingThreads":
         return self
 
     def wait(self, timeout: float) -> None:
         self.waits.append(timeout)
+        self._clock.now += timeout
 
 
-def hanging_requests(remaining: float | None) -> tuple[Requests, list[float]]:
-    threads: Any = HangingThreads()
-    return Requests(invocation_in(World(TestClock(), threads=threads), remaining)), threads.waits
+def hanging_requests(remaining: float | None) -> tuple[Requests, Any]:
+    threads: Any = HangingThreads(clock := TestClock())
+    return Requests(invocation_in(World(clock, threads=threads), remaining)), threads
 
 
 @pytest.mark.parametrize(
-    ("is_loaded", "share", "all_", "what"),
-    [(True, 2.98, 29.8, "SQS did not answer"), (False, 9.83, 29.5, "boto3 was not loaded")],
+    ("is_loaded", "core_share", "share", "all_", "what"),
+    [
+        (True, 0.1, 2.98, 29.8, "SQS did not answer"),
+        (False, 1, 29.6 / 3, 29.6, "boto3 was not loaded"),
+        (False, 0.3, 29.5 / 3, 29.5, "boto3 was not loaded"),
+        (False, 0.1, 28.5 / 3, 28.5, "boto3 was not loaded"),
+    ],
 )
-def test_in_a_new_process_requests_have_time_to_load_boto3(
-    is_loaded: bool, share: float, all_: float, what: str, monkeypatch: pytest.MonkeyPatch
+def test_in_a_new_process_requests_have_time_to_load_boto3_and_the_response_of_a_slow_core_has_more(
+    is_loaded: bool, core_share: float, share: float, all_: float, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC G4, G6. After a crash the process is new, and a tenth of the time left may be too little for isolation."""
     monkeypatch.setattr(World, "is_loaded", is_loaded)
-    requests, waits = hanging_requests(30)
-    [result] = requests.all([lambda: None], share=0.1)
-    assert (type(result), str(result)) == (NoAnswer, f"{what} in the time that was left")
-    requests.all([lambda: None])
-    list(requests.each([lambda: None]))
-    requests.load()
-    assert waits == [pytest.approx(share, abs=0.05), *[pytest.approx(all_, abs=0.15)] * (2 if is_loaded else 3)]
+    monkeypatch.setattr("tarry.sqs.client.CORE_SHARE", core_share)
+
+    def waits(work: Callable[[Requests], Any]) -> list[float]:
+        requests, threads = hanging_requests(30)
+        work(requests)
+        return [round(each, 3) for each in threads.waits]
+
+    results: list[Any] = []
+    assert waits(lambda requests: results.extend(requests.all([list, list], share=0.1))) == [round(share, 3), 0]
+    assert [(type(each), str(each)) for each in results] == [(NoAnswer, f"{what} in the time that was left")] * 2
+    assert waits(lambda requests: requests.all([list])) == [all_]
+    assert waits(lambda requests: [*requests.each([list])]) == [all_]
+    assert waits(Requests.load) == ([] if is_loaded else [all_])
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(1, 1), (2, 2), (10, 10), (11, 10)])
+def test_requests_are_made_in_a_thread_each_and_in_ten_at_most(jobs: int, threads: int) -> None:  # SPEC G6
+    requests, hanging = hanging_requests(30)
+    requests.all([list] * jobs)
+    assert hanging.started == threads
 
 
 def test_without_a_deadline_one_request_needs_no_thread_and_two_are_made_at_once() -> None:  # SPEC G6
-    requests, waits = hanging_requests(None)
-    assert (requests.all([lambda: 1]), waits) == ([1], [])
+    requests, threads = hanging_requests(None)
+    assert (requests.all([lambda: 1]), threads.started) == ([1], 0)
     assert [type(result) for result in requests.all([lambda: 1, lambda: 2])] == [NoAnswer, NoAnswer]
-    assert len(waits) == 2
+    assert threads.started == len(threads.waits) == 2
 
 
-def test_no_request_is_begun_whose_answer_could_not_be_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_no_request_is_begun_whose_answer_could_not_be_awaited(
+    is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SPEC E6, G6. A wait that ended at the limit leaves some nanoseconds: a copy would be sent, but not confirmed."""
-    monkeypatch.setattr(World, "is_loaded", True)
-    requests, waits = hanging_requests(0.204)
+    monkeypatch.setattr(World, "is_loaded", is_loaded)
+    monkeypatch.setattr("tarry.sqs.client.CORE_SHARE", 1)
+    kept = 0.2 if is_loaded else 0.4
+    requests, threads = hanging_requests(kept + 0.004)
+    text = f"no time left for a request{'' if is_loaded else ', because boto3 was not loaded in time'}"
     [result] = requests.all([lambda: None])
-    assert (type(result), str(result), waits) == (OutOfTime, "no time left for a request", [])
-    with pytest.raises(OutOfTime):
+    assert (type(result), str(result), threads.started) == (OutOfTime, text, 0)
+    with pytest.raises(OutOfTime, match=f"^{text}$"):
         requests.call("list_queues")
+    if is_loaded:
+        requests, threads = hanging_requests(kept + 0.006)
+        assert [type(each) for each in requests.all([list])] == [NoAnswer]
+
+
+def test_until_a_request_is_measured_it_is_expected_to_take_a_tenth_of_the_time_of_loading() -> None:  # SPEC I2
+    """It is measured with the next one, and forgotten slowly."""
+    clock = TestClock()
+    world = World(clock, client_factory=lambda: clock.sleep(10) or new_client())
+    client_of(world)
+    assert (world.loading_seconds, world.request_seconds) == (10, 1)
+
+
+def test_an_exit_in_a_request_is_an_error_of_the_request() -> None:  # SPEC A2
+    """As of a hook of botocore that calls `sys.exit`: in a thread, it would end nothing but the thread."""
+    requests = Requests(invocation_in(World(TestClock())))
+    [result] = requests.all([sys.exit])
+    assert (type(result), str(result)) == (RequestBroken, "SystemExit()")
+
+
+@pytest.mark.parametrize(("error", "seconds", "requests"), [(False, 900, 2), (True, 29, 1), (True, 30, 2)])
+def test_an_answer_counts_for_15_minutes_in_later_invocations_and_an_error_for_30_seconds(
+    error: bool, seconds: float, requests: int
+) -> None:  # SPEC F1
+    wire = orders()
+    wire.fails["GetQueueAttributes"] = lambda _: client_error("OverLimit") if error else None
+    with wire:
+        for _ in range(2):
+            Lookups(Requests(invocation_in(wire.world)), LOG).source(ORDERS)
+            wire.clock.now += seconds
+    assert len(wire.requests) == requests

@@ -26,6 +26,7 @@ from tarry.message.outcomes import (
     reason_of,
     until_of,
 )
+from tarry.record.attribute import MAX_COUNT
 from tarry.support.guards import cause_of, drop_tracebacks, is_a, leaves_of, traceback_of
 from tarry.support.values import Value
 
@@ -64,7 +65,7 @@ def decide(
     decided_at: float,
     *,
     diagnose: Diagnose,
-    tries: int = 1,
+    tries: int,
 ) -> Decision | Failure:
     """Decide on a message from the verdict ``given`` and the error ``raised``; a `Failure` is for `ask_steps`."""
     verdict = _verdict(delivery, given, raised, decided_at)
@@ -237,8 +238,8 @@ def deferral(error: BaseException, delivery: Delivery, now: float) -> Outcome | 
     before = delivery.envelope.steps.get(CIRCUIT_COUNTER, 0) if delivery.envelope else 0
     waits = before + delivery.waits_in_place  # in place, no copy keeps the count
     seconds = max(_seconds_closed(each, now) for each in errors)
-    delay = min(MAX_DEFERRAL_SECONDS, seconds * 2 ** min(waits, 10))
-    return Outcome("defer", delay, "circuit_open", note={CIRCUIT_COUNTER: min(before + 1, 1_000)})
+    delay = min(MAX_DEFERRAL_SECONDS, seconds * 2 ** min(waits, MAX_COUNT))
+    return Outcome("defer", delay, "circuit_open", note={CIRCUIT_COUNTER: min(before + 1, MAX_COUNT)})
 
 
 def _seconds_closed(error: BaseException, now: float) -> float:
@@ -257,7 +258,7 @@ def _recovery_seconds(error: BaseException) -> float:
         if frame.f_globals.get("__name__") == f"{_CIRCUITS}.base":
             handler: Any = frame.f_locals.get("self")
             seconds = getattr(getattr(handler, "config", None), "recovery_timeout", None)
-            if isinstance(seconds, (int, float)) and seconds > 0:
+            if isinstance(seconds, (int, float)):  # Powertools takes a positive one only
                 return seconds
         trace = trace.tb_next
     return DEFAULT_RECOVERY_SECONDS

@@ -247,7 +247,7 @@ def is_backoff(value: object) -> TypeGuard[Backoff]:
     return not isinstance(value, type) and callable(getattr(value, "delay", None))
 
 
-def is_known(backoff: Backoff) -> bool:
+def is_known(backoff: Backoff) -> TypeGuard[JitteredBackoff]:
     """Return whether ``backoff`` is one of tarry's own, which cannot fail."""
     return type(backoff) in (Fixed, Linear, Exponential, Schedule)
 
@@ -286,11 +286,12 @@ def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
 
 def longest_of(name: str, backoff: Backoff, last: int) -> float:
     """Return the longest wait in seconds after attempts 1 to ``last``; ``name`` names the setting in error texts."""
-    if isinstance(backoff, JitteredBackoff) and is_known(backoff):
-        return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=0.0)
+    longest = 0.0
+    if is_known(backoff):
+        return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=longest)
     from random import Random
 
-    rng, longest = Random(0), 0.0  # not the world's, whose random numbers are for real delays
+    rng = Random(name)  # not the world's, whose random numbers are for real delays
     for attempt in range(1, last + 1):
         try:
             delay = delay_of(backoff, attempt, rng)

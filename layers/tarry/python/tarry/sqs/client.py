@@ -46,8 +46,9 @@ TRIES = 2
 LONGEST_REQUEST_SECONDS = TRIES * (CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS) + 1  # a pause between the tries
 ANSWER_SECONDS = 0.2  # the part of the time left that is reserved for returning the response
 SHORTEST_SECONDS = 0.005  # no request begins with less: SQS might carry it out, but its answer would come too late
-LOADING_ANSWER_SECONDS = max(0.4, 0.15 / CORE_SHARE)
+LOADING_ANSWER_SECONDS = 0.4
 """The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
+LOADING_ANSWER_CORE_SECONDS = 0.15  # the least of it, as CPU time: a small function has only a share of a core
 LOADING_SHARE = 1 / 3  # of the time left, for requests while boto3 is not imported yet, as it never is after a crash
 FIRST_REQUEST_SHARE = 0.1  # the time of a request until one is measured, as a share of the time that loading took
 FADING = 0.5  # the share of the time of a slow request that is still expected after a faster one
@@ -90,7 +91,7 @@ def _make_for(world: World) -> Any:
     client.meta.events.register("before-send.sqs", _refuse_after_the_answer, unique_id="tarry")
     watch_tries(client)
     world.loading_seconds = world.clock.monotonic() - began
-    world.request_seconds = max(world.request_seconds, world.loading_seconds * FIRST_REQUEST_SHARE)
+    world.request_seconds = world.loading_seconds * FIRST_REQUEST_SHARE
     return client
 
 
@@ -159,8 +160,7 @@ class Requests:
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:
             share = LOADING_SHARE
         results: dict[int, T | Exception] = {}
-        began_with = self._seconds()
-        enough = 0.0 if began_with == math.inf else began_with * (1 - share)
+        enough = min(self._seconds(), threading.TIMEOUT_MAX) * (1 - share)
         ended = [self.invocation.world.threads.event() for _ in jobs]
         todo = iter(enumerate(jobs))
         lock = threading.Lock()
@@ -203,8 +203,12 @@ class Requests:
         return NoAnswer(f"{what} in the time that was left")
 
     def _seconds(self) -> float:
-        to_answer = ANSWER_SECONDS if self.invocation.world.is_loaded else LOADING_ANSWER_SECONDS
-        return -1.0 if self.is_over else self.invocation.time_left() - to_answer
+        if self.is_over:
+            return -math.inf
+        to_answer = ANSWER_SECONDS
+        if not self.invocation.world.is_loaded:
+            to_answer = max(LOADING_ANSWER_SECONDS, LOADING_ANSWER_CORE_SECONDS / CORE_SHARE)
+        return self.invocation.time_left() - to_answer
 
 
 def start(world: World, work: Callable[[], None]) -> bool:
@@ -284,7 +288,7 @@ class Lookup(Value):
     facts: QueueFacts
     size_limit: int | None  # its MaximumMessageSize in bytes
     error: Exception | None
-    until: float  # until when it is cached, in epoch seconds
+    kept_at: float  # in epoch seconds
 
 
 class Topology:
@@ -414,10 +418,11 @@ class Lookups:
         if known is None:
             return None
         if known.error is None:
-            return known if known.until > self._since else None
-        # A look-up for which the time was lacking counts in its own invocation only: the next one has more time
-        kept_at = known.until - FAILURE_KEPT_SECONDS
-        is_current = kept_at >= self._since if is_late(known.error) else known.until > self._world.clock.time()
+            is_current = known.kept_at + KEPT_SECONDS > self._since
+        elif is_late(known.error):  # the time was lacking: it counts in its own invocation, the next one has more
+            is_current = known.kept_at >= self._since
+        else:
+            is_current = known.kept_at + FAILURE_KEPT_SECONDS > self._world.clock.time()
         return known if is_current else None
 
     def _keep(
@@ -425,11 +430,10 @@ class Lookups:
     ) -> Lookup:
         """Cache an answer or an error, but not that there was no time to ask."""
         topology = self._topology
-        until = self._world.clock.time() + (KEPT_SECONDS if error is None else FAILURE_KEPT_SECONDS)
         if (retention := _whole(attributes.get("MessageRetentionPeriod"))) is not None:
             topology.retentions[queue.text] = retention
         facts = _facts(attributes, topology.retentions.get(queue.text), error)
-        lookup = Lookup(facts, _whole(attributes.get("MaximumMessageSize")), error, until)
+        lookup = Lookup(facts, _whole(attributes.get("MaximumMessageSize")), error, self._world.clock.time())
         if not is_late(error) or isinstance(error, NoAnswer):
             topology.lookups[queue.text, asked[0]] = lookup
         return lookup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, count
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -296,12 +296,11 @@ class Bulk:
     def send(self, given: Iterator[Any], fill: Callable[[Any], Entry]) -> None:
         """Send all messages; ``fill`` makes an entry of each value of ``given``."""
         requests = requests_of((item, item.packed.size) for item in self._items(given, fill))
-        first_two = list(islice(requests, 2))
-        if len(first_two) < 2:  # not worth a thread
-            for request in filter(None, map(self._not_behind, first_two)):
-                self._take(request, self._deliver(request))
-        else:
-            self._send_parallel(chain(first_two, requests))
+        for first in requests:
+            if (second := next(requests, None)) is not None:
+                self._send_parallel(chain((first, second), requests))
+            elif sendable := self._not_behind(first):  # one is not worth a thread
+                self._take(sendable, self._deliver(sendable))
 
     def _items(self, given: Iterator[Any], fill: Callable[[Any], Entry]) -> Iterator[Item]:
         for index, each in enumerate(self._read(given)):
@@ -393,28 +392,29 @@ class Bulk:
     def _deliver(self, request: list[Item]) -> Results:
         results: Results = {}
         todo = request
-        for attempt in range(1, TRIES + 1):
+        for attempt in count(1):
             results |= self._request(todo)
-            retryable = [item for item in todo if self._is_worth_another_try(results[item.index])]
-            if self._fifo:
-                retryable = self._retryable_in_order(request, retryable, results)
-            if not retryable or attempt == TRIES:
+            todo = self._retryable(request, results)
+            if not todo or attempt == TRIES:
                 break
-            todo = retryable
             self._world.clock.sleep(self._backoff.delay(attempt, self._world.random))
         return results
 
-    def _retryable_in_order(self, request: list[Item], retryable: list[Item], results: Results) -> list[Item]:
-        """Return the items to retry; fail those behind a message of their group that SQS refused permanently."""
-        free = []
-        for item in retryable:
-            ahead = (other for other in request if other.group == item.group and other.index < item.index)
-            lost = next((other for other in ahead if self._is_final(results[other.index])), None)
-            if lost is None:
-                free.append(item)
+    def _retryable(self, request: list[Item], results: Results) -> list[Item]:
+        """Return the items to send again; on FIFO, fail those behind one of their group that is not sent again."""
+        retryable = []
+        lost: dict[str, int] = {}
+        for item in request:
+            result = results[item.index]
+            if isinstance(result, str):
+                continue
+            if not self._is_worth_another_try(result):
+                lost.setdefault(item.group, item.index)
+            elif self._fifo and item.group in lost:
+                results[item.index] = self._behind(item, lost[item.group])
             else:
-                results[item.index] = self._behind(item, lost.index)
-        return free
+                retryable.append(item)
+        return retryable
 
     def _behind(self, item: Item, index: int) -> Behind:
         return Behind(f"message {index}, which comes before it in group {item.group!r}, was not sent")
@@ -428,34 +428,31 @@ class Bulk:
             if len(items) > 1 and is_worth_splitting(error):
                 return self._one_by_one(items)
             return dict.fromkeys((item.index for item in items), error)
-        return {item.index: result for item, result in zip(items, _results(items, answer), strict=True)}
+        return dict(_results(items, answer))
 
     def _one_by_one(self, items: list[Item]) -> Results:
         """For a request that was refused as a whole since one of its entries was wrong."""
         results: Results = {}
-        lost: dict[str, int] = {}
+        lost: dict[str, tuple[int, Exception]] = {}
         for item in items:
             if self._fifo and item.group in lost:
-                ahead = results[lost[item.group]]
-                is_waiting = not self._is_final(ahead)  # and goes out with it, at the next try
-                results[item.index] = ahead if is_waiting else self._behind(item, lost[item.group])
+                index, error = lost[item.group]
+                is_waiting = self._is_worth_another_try(error)  # and goes out with it, at the next try
+                results[item.index] = error if is_waiting else self._behind(item, index)
                 continue
             results |= self._request([item])
-            if not isinstance(results[item.index], str):
-                lost[item.group] = item.index
+            if isinstance(result := results[item.index], Exception):
+                lost[item.group] = item.index, result
         return results
 
-    def _is_worth_another_try(self, result: Result) -> bool:
+    def _is_worth_another_try(self, error: Exception) -> bool:
         """Return whether SQS refused an item temporarily. On FIFO, it drops the item if it has it already."""
-        if isinstance(result, str) or (may_be_applied(result) and not self._fifo):
+        if may_be_applied(error) and not self._fifo:
             return False
-        return is_refused_for_now(result) or (isinstance(result, Refused) and result.is_fault_of_sqs)
-
-    def _is_final(self, result: Result) -> bool:
-        return not (isinstance(result, str) or self._is_worth_another_try(result))
+        return is_refused_for_now(error) or (isinstance(error, Refused) and error.is_fault_of_sqs)
 
 
-def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
+def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[tuple[int, Result]]:
     receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
     refused = failed_entries(answer)
     for place, item in enumerate(items):
@@ -463,4 +460,4 @@ def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
         reason = refused.get(str(place)) or doubt(item.packed.body, receipt)
         if reason is not None:
             note_if_open(reason)
-        yield reason or item.packed.stable_id or str(receipt["MessageId"])
+        yield item.index, reason or item.packed.stable_id or str(receipt["MessageId"])
