@@ -115,7 +115,7 @@ def test_source_and_target_are_looked_up_once_and_again_after_15_minutes_or_30_s
     with wire:
         assert settle(consumer_of(), wire=wire, remaining=0.1)[0] == ["m1"]
         assert wire.requests == []
-    for seconds, look_ups in ((0, 1), (899, 1), (2, 2)):
+    for seconds, look_ups in ((0, 1), (899, 1), (1, 2)):
         wire.clock.now += seconds
         assert invoke(wire, *many) == []
         assert [(request.queue, {*request.parameters["AttributeNames"]}) for request in wire.requests[:2]] == [
@@ -125,7 +125,7 @@ def test_source_and_target_are_looked_up_once_and_again_after_15_minutes_or_30_s
         assert [request.queue for request in wire.sent("GetQueueAttributes")] == ["orders", "orders-dlq"] * look_ups
     wire = orders()
     wire.fails["GetQueueAttributes"] = client_error("ServiceUnavailable", status=503)
-    for seconds, reported in ((0, ["m1"]), (29, ["m1"]), (2, [])):
+    for seconds, reported in ((0, ["m1"]), (29, ["m1"]), (1, [])):
         wire.clock.now += seconds
         assert invoke(wire) == reported
         wire.fails.clear()

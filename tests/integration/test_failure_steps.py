@@ -211,7 +211,8 @@ def of(*steps: Any) -> Callable[[], object]:
     ("make", "text"),
     [
         (lambda: SendAgain(""), ""),
-        (lambda: SendAgain("slow", times=0), ""),
+        (lambda: SendAgain(5), "SendAgain needs an id, the name of its counter, got 5"),
+        *((lambda times=times: SendAgain("slow", times=times), "from 1 to 1000, got ") for times in (0, 1_001, 1.0)),
         (lambda: SendAgain("slow", delay=5, queue="other.fifo"), ""),
         (lambda: SendAgain("slow", queue=5), "SendAgain('slow') takes a queue's name, URL or ARN, or a function"),
         (lambda: LocalRetry(0), ""),
@@ -338,7 +339,9 @@ def test_a_local_retry_runs_the_handler_again_in_the_same_delivery(queue: str, o
 
 
 @pytest.mark.parametrize(
-    ("steps", "runs"), [(locally(3), 4), (locally(1, 30), 1)], ids=["one attempt", "not beyond the deadline"]
+    ("steps", "runs"),
+    [(locally(3), 4), (locally(1, 27), 2), (locally(1, 28), 1)],
+    ids=["one attempt", "with time to run", "without"],
 )
 def test_all_local_retries_count_as_one_attempt_and_none_waits_beyond_the_deadline(steps: list[Any], runs: int) -> None:
     # SPEC I5

@@ -89,7 +89,7 @@ def situation(limits: dict[Any, SizeLimit]) -> Situation:
 def planned(delivery: Delivery, raised: BaseException, steps: FailureSteps, error: Exception | None) -> list[Any]:
     """Return all plans for a message, including the one that follows if the copy is refused with ``error``."""
     policy, planner = RetryPolicy(3, Exponential(10, jitter="full")), None
-    decided = decide(delivery, None, raised, policy, NOW, diagnose=diagnose)
+    decided = decide(delivery, None, raised, policy, NOW, diagnose=diagnose, tries=1)
     if isinstance(decided, Failure):
         context = StepContext(Random(7), lambda: 30.0)
         of_queue = steps.of(decided.queue)

@@ -21,7 +21,7 @@ from tests.handlers import plain
 from tests.loglines import Caplog, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
-from tests.wire import Request, TestClock, Wire, arn, client_error, http_answer, new_client, session
+from tests.wire import Request, TestClock, Wire, arn, http_answer, new_client, session
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 ORDERS = QueueArn(arn("orders"))
@@ -368,16 +368,3 @@ def test_an_exit_in_a_request_is_an_error_of_the_request() -> None:  # SPEC A2
     requests = Requests(invocation_in(World(TestClock())))
     [result] = requests.all([sys.exit])
     assert (type(result), str(result)) == (RequestBroken, "SystemExit()")
-
-
-@pytest.mark.parametrize(("error", "seconds", "requests"), [(False, 900, 2), (True, 29, 1), (True, 30, 2)])
-def test_an_answer_counts_for_15_minutes_in_later_invocations_and_an_error_for_30_seconds(
-    error: bool, seconds: float, requests: int
-) -> None:  # SPEC F1
-    wire = orders()
-    wire.fails["GetQueueAttributes"] = lambda _: client_error("OverLimit") if error else None
-    with wire:
-        for _ in range(2):
-            Lookups(Requests(invocation_in(wire.world)), LOG).source(ORDERS)
-            wire.clock.now += seconds
-    assert len(wire.requests) == requests
