@@ -3,10 +3,9 @@
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -18,13 +17,13 @@ from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.support.values import QueueArn
 from tarry.world import RealThreads, World, use
 from tests.handlers import plain
-from tests.loglines import Caplog, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
-from tests.wire import Request, TestClock, Wire, arn, http_answer, new_client, session
+from tests.wire import Queue, Request, TestClock, Wire, arn, client_error, http_answer, new_client, session
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
-ORDERS = QueueArn(arn("orders"))
+ORDERS, DLQ = QueueArn(arn("orders")), QueueArn(arn("dlq"))
 LOG = consumer(print).log
 
 
@@ -69,13 +68,6 @@ class HangingSqs:
         self.hanging.set()
         self.resumed.wait(60)
         return 200
-
-    def hang_with_nine_others(self) -> int:
-        if len(self.asked) < 10:
-            self.resumed.wait(60)
-            return 200
-        time.sleep(0.1)  # an eleventh request would come now
-        return self.hang()
 
     def hang_then_fail(self) -> int:
         self.hang()
@@ -177,13 +169,6 @@ def test_a_hanging_request_does_not_prevent_the_response(
     assert asked is None or sqs.asked == asked
 
 
-def test_many_hanging_requests_do_not_add_up(sqs: HangingSqs) -> None:  # SPEC G6, G1
-    sqs.answers = [sqs.hang_with_nine_others] * 99
-    names = [f"retry-{index}" for index in range(150)]
-    assert sqs.respond(plain(), events(*names)) == names
-    assert len(sqs.asked) == 10, "more at once, or requests after the response"
-
-
 def test_a_confirmed_dead_letter_is_not_reported_while_another_of_its_request_is_sent_again(sqs: HangingSqs) -> None:
     """SPEC E6, F4. The other one was refused for its size and is sent with a smaller failure record, which hangs."""
     sqs.most_bytes = 2_048
@@ -221,6 +206,39 @@ def test_a_look_up_that_there_is_no_time_for_makes_no_client() -> None:  # SPEC 
     Lookups(Requests(invocation_in(world, 0.1)), LOG).prepare(ORDERS, ended.set)
     assert ended.wait(60)
     assert made == []
+
+
+def test_a_queue_that_is_known_as_a_source_or_a_target_is_not_looked_up_again(caplog: Caplog) -> None:  # SPEC F1
+    """Its size limit is 1 MiB if its attributes, or the right to read them, lack it."""
+    queues = {"orders": Queue("dlq", maximum_message_size=2_048), "dlq": SimpleNamespace(attributes=lambda _: {})}
+    with Wire(queues=cast("Any", queues)) as wire:
+        lookups = Lookups(Requests(invocation_in(wire.world)), LOG)
+        assert [lookups.knows(ORDERS), lookups.knows_size(ORDERS), lookups.known(ORDERS)] == [False, False, None]
+        for target, requests in ((None, 1), (ORDERS, 1), (DLQ, 2), (DLQ, 2)):
+            ended = threading.Event()
+            lookups.prepare(ORDERS, ended.set, lambda _, target=target: target)
+            assert ended.wait(60)
+            assert len(wire.requests) == requests
+        assert [lookups.knows(ORDERS), lookups.knows_size(ORDERS)] == [True, True]
+        assert [lookups.knows(DLQ), lookups.knows_size(DLQ)] == [False, True]
+        assert [lookups.maximum_message_size(queue) for queue in (ORDERS, DLQ)] == [(2_048, True), (1_048_576, True)]
+        assert len(wire.requests) == 2
+        wire.fails["GetQueueAttributes"] = client_error("OverLimit")
+        assert [lookups.maximum_message_size(QueueArn(arn("far"))) for _ in range(2)] == [(1_048_576, False)] * 2
+    [line] = lines(caplog, "look_up_failed")
+    assert str(field(line, "text")).endswith("Its size limit is unknown; 1 MiB is assumed.")
+
+
+def test_without_a_thread_a_queue_is_not_looked_up_before_it_is_needed() -> None:  # SPEC A2
+    ended: list[bool] = []
+
+    def refuse(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with orders() as wire:
+        wire.world.threads = cast("Any", SimpleNamespace(start=refuse))
+        Lookups(Requests(invocation_in(wire.world)), LOG).prepare(ORDERS, lambda: ended.append(True))
+    assert (ended, wire.requests) == ([True], [])
 
 
 def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_makes() -> None:  # SPEC A6, I1
@@ -323,10 +341,12 @@ def test_in_a_new_process_requests_have_time_to_load_boto3_and_the_response_of_a
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [(1, 1), (2, 2), (10, 10), (11, 10)])
-def test_requests_are_made_in_a_thread_each_and_in_ten_at_most(jobs: int, threads: int) -> None:  # SPEC G6
+def test_requests_are_made_in_a_thread_each_and_in_ten_at_most_and_waits_for_them_do_not_add_up(
+    jobs: int, threads: int
+) -> None:  # SPEC G1, G6
     requests, hanging = hanging_requests(30)
     requests.all([list] * jobs)
-    assert hanging.started == threads
+    assert (hanging.started, hanging.waits[1:]) == (threads, [0] * (jobs - 1))
 
 
 def test_without_a_deadline_one_request_needs_no_thread_and_two_are_made_at_once() -> None:  # SPEC G6
