@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aws_lambda_powertools.utilities.circuit_breaker import circuit_breaker
@@ -272,22 +272,32 @@ def test_each_deferral_is_twice_as_long_and_no_attempt(wire: Wire, caplog: Caplo
     assert lines(caplog, level=30) == []
 
 
-@pytest.mark.parametrize(("count", "seconds", "noted"), [(9, 512, 10), (10, 900, 11), (1_000, 900, 1_000)])
-def test_a_deferral_counts_those_before_up_to_1000(count: int, seconds: int, noted: int, wire: Wire) -> None:
+@pytest.mark.parametrize(
+    ("count", "seconds", "noted"), [(None, 1, 1), (9, 512, 10), (10, 900, 11), (1_000, 900, 1_000)]
+)
+def test_a_deferral_counts_those_before_up_to_1000(count: Any, seconds: int, noted: int, wire: Wire) -> None:
     """SPEC E3, K5. The circuit may be tried in a second."""
     pay = protected(wire, opened_seconds_ago=RECOVERY_SECONDS + 1)
-    batch = event(record("{}", attributes=tarry_attribute(steps={"tarry.circuit": count})))
+    batch = event(record("{}", attributes=tarry_attribute(steps={"tarry.circuit": count} if count else {})))
     assert settle(consumer(lambda message: pay()), batch, wire)[0] == []
     assert (wire.sent_entries()[0]["DelaySeconds"], wire.envelopes()[0]["steps"]) == (seconds, {"tarry.circuit": noted})
 
 
-@pytest.mark.parametrize("circuit", [None, SimpleNamespace(opened_at=None)])
-def test_without_the_times_of_its_circuit_a_message_is_deferred_for_30_seconds(circuit: Any) -> None:  # SPEC K5
-    @consumer
-    def handler(message: Message) -> None:
-        raise CircuitBreakerOpenError("the circuit is open", circuit=circuit)
+def test_without_the_times_of_a_circuit_a_message_is_deferred_for_30_seconds_and_the_longest_of_several_counts() -> (
+    None
+):
+    """SPEC K5."""
+    circuits = [None, SimpleNamespace(opened_at=None), SimpleNamespace(opened_at=RECEIVED_AT - 20)]
+    errors = [CircuitBreakerOpenError("open", circuit=cast("Any", circuit)) for circuit in circuits]
+    seconds = []
+    for error in (*errors, ExceptionGroup("several", errors), ExceptionGroup("several", errors[::-1])):
 
-    assert settle(handler)[1].sent_entries()[0]["DelaySeconds"] == 30
+        @consumer
+        def handler(message: Message, error: Exception = error) -> None:
+            raise error
+
+        seconds += [entry["DelaySeconds"] for entry in settle(handler)[1].sent_entries()]
+    assert seconds == [30, 30, 10, 30, 30]
 
 
 @pytest.mark.parametrize(
@@ -542,12 +552,22 @@ def test_on_fifo_failure_steps_are_asked_about_a_message_that_is_about_to_expire
     assert reasons(wire) == ["expiring"] * sends
 
 
+@pytest.mark.parametrize(("left", "dead_letters"), [(HOUR, []), (HOUR - 1, ["expiring"])])
+def test_on_fifo_a_message_waits_if_it_comes_back_an_hour_before_it_expires(left: int, dead_letters: list[str]) -> None:
+    """SPEC C10."""
+    _, wire = settle(consumer(backoff=Fixed(0))(fails), aged(4 * DAY - left, "orders.fifo"))
+    assert reasons(wire) == dead_letters
+
+
 KEEPS = {
     "retry": lambda failure, next_step: Outcome.retry(11 * HOUR),
     "retry by the backoff": lambda failure, next_step: Outcome.retry(),
     "defer": lambda failure, next_step: Outcome.defer(11 * HOUR),
     "unhandled": lambda failure, next_step: Outcome.unhandled(),
     "raises": raises,
+    "raises at last": lambda failure, next_step: (
+        raises(failure, next_step) if failure.reason == "expiring" else Outcome.defer(11 * HOUR)
+    ),
 }
 """Failure steps that keep a message in its queue, also if it is about to expire."""
 
@@ -567,7 +587,7 @@ def test_on_fifo_a_message_is_dead_lettered_before_it_expires_whatever_its_failu
     reported, wire = settle(consumer(on_failure=[step, RetryInPlace()])(fails), old, orders(dead_letter=None))
     assert (reported, wire.sent_entries()) == (["m1"], [])
     [error] = [line for line in lines(caplog, level=logging.ERROR) if field(line, "event") != "step_failed"]
-    assert field(error, "event") == "unhandled"
+    assert (field(error, "event"), field(error, "reason")) == ("unhandled", "error" if step is raises else "expiring")
     assert "orders.fifo has no dead-letter queue" in field(error, "not_sent")
 
 

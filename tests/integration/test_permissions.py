@@ -57,7 +57,7 @@ def test_a_missing_permission_is_named_once_per_cold_start_and_its_messages_are_
         assert all(each in warning(caplog) for each in shown)
         wire.clock.now += 60
     run(denied(operation, queue), "dead-1", "retry-1")
-    assert len(lines(caplog, "missing_permission")) == 2
+    assert (len(lines(caplog, "missing_permission")), lines(caplog, "look_up_failed")) == (2, [])
 
 
 @pytest.mark.parametrize(

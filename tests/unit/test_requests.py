@@ -210,7 +210,8 @@ def test_a_look_up_that_there_is_no_time_for_makes_no_client() -> None:  # SPEC 
 
 def test_a_queue_that_is_known_as_a_source_or_a_target_is_not_looked_up_again(caplog: Caplog) -> None:  # SPEC F1
     """Its size limit is 1 MiB if its attributes, or the right to read them, lack it."""
-    queues = {"orders": Queue("dlq", maximum_message_size=2_048), "dlq": SimpleNamespace(attributes=lambda _: {})}
+    odd = SimpleNamespace(attributes=lambda _: {"VisibilityTimeout": "soon"})
+    queues = {"orders": Queue("dlq", maximum_message_size=2_048), "dlq": odd}
     with Wire(queues=cast("Any", queues)) as wire:
         lookups = Lookups(Requests(invocation_in(wire.world)), LOG)
         assert [lookups.knows(ORDERS), lookups.knows_size(ORDERS), lookups.known(ORDERS)] == [False, False, None]
@@ -223,6 +224,7 @@ def test_a_queue_that_is_known_as_a_source_or_a_target_is_not_looked_up_again(ca
         assert [lookups.knows(DLQ), lookups.knows_size(DLQ)] == [False, True]
         assert [lookups.maximum_message_size(queue) for queue in (ORDERS, DLQ)] == [(2_048, True), (1_048_576, True)]
         assert len(wire.requests) == 2
+        assert [lookups.visibility_timeout(queue) for queue in (ORDERS, DLQ)] == [180, 30]
         wire.fails["GetQueueAttributes"] = client_error("OverLimit")
         assert [lookups.maximum_message_size(QueueArn(arn("far"))) for _ in range(2)] == [(1_048_576, False)] * 2
     [line] = lines(caplog, "look_up_failed")
@@ -288,7 +290,7 @@ def test_a_request_that_the_report_overtakes_is_made(caplog: Caplog) -> None:
 
 
 class HangingThreads:
-    """Threads that never run, and events that are never set: each wait lasts as long as it may."""
+    """Threads that never run, and events that are never set: each wait lasts a little longer than it may."""
 
     def __init__(self, clock: TestClock) -> None:
         self.started = 0
@@ -303,7 +305,7 @@ class HangingThreads:
 
     def wait(self, timeout: float) -> None:
         self.waits.append(timeout)
-        self._clock.now += timeout
+        self._clock.now += timeout + 0.1
 
 
 def hanging_requests(remaining: float | None) -> tuple[Requests, Any]:
@@ -373,6 +375,21 @@ def test_no_request_is_begun_whose_answer_could_not_be_awaited(
     if is_loaded:
         requests, threads = hanging_requests(kept + 0.006)
         assert [type(each) for each in requests.all([list])] == [NoAnswer]
+
+
+@pytest.mark.parametrize(
+    ("is_loaded", "is_making", "loading", "begins"),
+    [(False, False, 16, True), (False, False, 16.01, False), (True, False, 16.01, True), (False, True, 16.01, True)],
+)
+def test_loading_boto3_does_not_begin_if_it_is_expected_to_take_1_6_times_as_long_as_there_is(
+    is_loaded: bool, is_making: bool, loading: float, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC G6, I2
+    monkeypatch.setattr(World, "is_loaded", is_loaded)
+    monkeypatch.setattr(World, "is_making", lambda *_: is_making)
+    monkeypatch.setattr("tarry.sqs.client.seconds_to_load", lambda: loading)
+    requests, threads = hanging_requests(10)
+    assert [type(each) for each in requests.all([list])] == [NoAnswer if begins else OutOfTime]
+    assert threads.started == begins
 
 
 def test_until_a_request_is_measured_it_is_expected_to_take_a_tenth_of_the_time_of_loading() -> None:  # SPEC I2

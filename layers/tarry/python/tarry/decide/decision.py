@@ -167,8 +167,10 @@ def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts
     """Return whether a message would expire in its queue while it waits. An unhandled message waits too (SPEC E4)."""
     if outcome.kind not in ("retry", "defer", "unhandled"):
         return False
-    delay = policy.longest_delay(fifo=True) if outcome.kind == "unhandled" else outcome.delay
-    return facts.would_expire(failure.delivery, delay or 0, failure.failed_at)
+    delivery, delay = failure.delivery, outcome.delay
+    if outcome.kind == "unhandled":
+        delay = policy.longest_delay(fifo=delivery.source.is_fifo)
+    return facts.would_expire(delivery, delay or 0, failure.failed_at)
 
 
 def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -> Failure:

@@ -311,7 +311,6 @@ class Lookups:
         self._topology = self._world.keep(Topology)
         self._since = requests.invocation.started_at
         self._logged: set[str] = set()
-        self._compared: set[str] = set()
 
     def url(self, queue: QueueArn) -> str:
         """Make a queue's URL from its ARN and the endpoint. Raises `ValueError` for a queue without a name."""
@@ -456,8 +455,7 @@ class Lookups:
         if facts.error is not None:
             consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
-        elif queue.text not in self._compared:
-            self._compared.add(queue.text)
+        else:
             self._warn_of_max_receive_count(facts.max_receive_count, queue)
         return facts
 
