@@ -27,7 +27,7 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
 from botocore.session import Session
 
-from tarry.world import World, use
+from tarry.world import RealThreads, World, use
 
 ACCOUNT = "123456789012"
 
@@ -117,6 +117,13 @@ class RunningClock(TestClock):
         if self._began is None and self._begins():
             self._began = time.monotonic()
         return 0.0 if self._began is None else time.monotonic() - self._began
+
+
+class NoThreads(RealThreads):
+    """The threads of a process that may have no more."""
+
+    def start(self, work: Callable[[], None]) -> Any:
+        raise RuntimeError("can't start new thread")
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,12 @@ def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_s
     assert (reported, wire.sent_entries()) == ([], [])
 
 
+def test_a_built_in_step_is_shown_as_it_was_made() -> None:  # SPEC E3
+    steps = [RetryInPlace(), DeadLetter(), DropMessage(), LocalRetry(3), SendAgain("slow", times=2)]
+    shown = "RetryInPlace() DeadLetter() DropMessage() LocalRetry(3) SendAgain('slow',times=2)"
+    assert " ".join(str(step).replace(" ", "") for step in steps) == shown
+
+
 # DeadLetter
 
 

@@ -14,7 +14,7 @@ from tests.handlers import WAYS, behave, plain
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.settled import orders, settle
-from tests.wire import Queue, Request, RunningClock, Wire, size_of
+from tests.wire import NoThreads, Queue, Request, RunningClock, Wire, size_of
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 
@@ -286,13 +286,11 @@ def test_requests_are_measured_and_a_slow_one_is_forgotten_slowly() -> None:  # 
 
 @pytest.mark.parametrize(("remaining", "requests"), [(13.3, [SEND, DELETE, CHANGE]), (13.1, [])])
 def test_without_a_thread_a_request_is_made_only_if_its_timeouts_end_it_in_time(
-    remaining: float, requests: list[str], monkeypatch: pytest.MonkeyPatch
+    remaining: float, requests: list[str]
 ) -> None:  # SPEC A2, I2
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    reported, wire = settle(plain(), events("retry-1", "dead-1", "ok-1"), remaining=remaining)
+    wire = orders()
+    wire.world.threads = NoThreads()
+    reported, _ = settle(plain(), events("retry-1", "dead-1", "ok-1"), wire, remaining)
     assert reported == (["retry-1"] if requests else ["retry-1", "dead-1"])
     assert [each.operation for each in wire.requests if each.operation in {CHANGE, SEND, DELETE}] == requests
 

@@ -20,7 +20,7 @@ from tests.handlers import plain
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
-from tests.wire import Queue, Request, TestClock, Wire, arn, client_error, http_answer, new_client, session
+from tests.wire import NoThreads, Queue, Request, TestClock, Wire, arn, client_error, http_answer, new_client, session
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 ORDERS, DLQ = QueueArn(arn("orders")), QueueArn(arn("dlq"))
@@ -233,12 +233,8 @@ def test_a_queue_that_is_known_as_a_source_or_a_target_is_not_looked_up_again(ca
 
 def test_without_a_thread_a_queue_is_not_looked_up_before_it_is_needed() -> None:  # SPEC A2
     ended: list[bool] = []
-
-    def refuse(_: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
     with orders() as wire:
-        wire.world.threads = cast("Any", SimpleNamespace(start=refuse))
+        wire.world.threads = NoThreads()
         Lookups(Requests(invocation_in(wire.world)), LOG).prepare(ORDERS, lambda: ended.append(True))
     assert (ended, wire.requests) == ([True], [])
 
