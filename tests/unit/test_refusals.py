@@ -139,7 +139,7 @@ def test_every_function_recognizes_the_errors_that_it_asks_for_and_no_other(
 ) -> None:  # SPEC C8, E6, F4, G1, M1, M5
     """A throttle is refused for now, a missing queue for good; a batch is split if one entry may be the reason."""
     expected = {*qualities.split()}
-    assert {repr(error): qualities_of(error) for error in errors} == {repr(error): expected for error in errors}
+    assert [(error, qualities_of(error)) for error in errors] == [(error, expected) for error in errors]
 
 
 def test_the_code_of_an_error_is_that_of_aws_or_its_class() -> None:
