@@ -254,7 +254,7 @@ def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_
         lookups = [Lookups(Requests(invocation_in(wire.world)), LOG) for _ in range(2)]
         lookups[0].prepare(ORDERS, first.set)
         assert is_asked.wait(60)
-        lookups[1].prepare(ORDERS, second.set, lambda facts: targets.append(facts.dead_letter))  # type: ignore[func-returns-value]
+        lookups[1].prepare(ORDERS, second.set, lambda facts: targets.append(facts.dead_letter))
         assert not second.is_set()
         may_answer.set()
         assert first.wait(60)
