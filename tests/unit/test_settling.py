@@ -1,5 +1,6 @@
 """Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
 
+import math
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +15,18 @@ from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
-from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of
+from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, trace_of
 from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
+from tarry.settle.planner import IN_PLACE, Planner, SettlementPlan
 from tarry.settle.requests import extension, lease_end, prolongation, spread
-from tarry.settle.settlement import Settlement
+from tarry.settle.settlement import EarlyWaits, Settlement
 from tarry.settle.table_answers import patience
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
+from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, record
-from tests.wire import Queue, TestClock, Wire, arn
+from tests.wire import Queue, TestClock, Wire, arn, client_error
 
 NOW = RECEIVED_AT
 
@@ -109,14 +112,136 @@ def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str,
     assert dead_letter_queue(delivery, "old", QueueFacts()) == QueueArn(arn("old"))
 
 
-@pytest.mark.parametrize(("began_with", "left", "messages"), [(30, 1.5, 500), (30, 0.5, 0), (2, 0.3, 100)])
+class EventByHand:
+    """An event that never blocks: it notes each timeout, and whether it was set then."""
+
+    def __init__(self, threads: "ThreadsByHand") -> None:
+        self.is_set, self._threads = False, threads
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._threads.waits.append((timeout, self.is_set))
+        if timeout is None:
+            self._threads.meanwhile()
+        return self.is_set
+
+
+class ThreadsByHand:
+    """Threads that the test runs itself."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[float, Any]] = []
+        self.events: list[EventByHand] = []
+        self.waits: list[tuple[float | None, bool]] = []
+        self.meanwhile: Any = lambda: None
+        """Called by a wait without a timeout."""
+
+    def event(self) -> EventByHand:
+        self.events.append(EventByHand(self))
+        return self.events[-1]
+
+    def start_unless(self, _: Any, seconds: float, work: Any) -> None:
+        self.started.append((seconds, work))
+
+
+def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_the_batch_has_run(
+    caplog: Caplog,
+) -> None:  # SPEC C11
+    threads, asked = ThreadsByHand(), list[list[Delivery]]()
+    invocation = invocation_in(World(TestClock(NOW), threads=threads))  # type: ignore[arg-type]
+    first, taken, second, late = (invocation.delivery(each, record(message_id=each)) for each in "abcd")
+
+    def request(deliveries: list[Delivery]) -> None:
+        asked.append(deliveries)
+        if len(asked) == 1:
+            assert early.take([first, late]) == [late]
+            raise ValueError("a defect")
+        early.stop()
+        early.end()
+
+    early: Any = EarlyWaits(invocation, request, invocation.log)  # type: ignore[arg-type]
+    early.add(first)
+    early.add(taken)
+    assert early.take([taken]) == [taken]
+    threads.meanwhile = lambda: early.add(second) if len(asked) == 1 else None
+    [(seconds, work)] = threads.started
+    work()
+    assert (asked, seconds) == ([[first], [second]], 1)
+    # the thread waits for a message and a second; `stop` waits for two, and `end` as long as there is time
+    left = pytest.approx(29.9)
+    assert threads.waits == [(None, False), (1, False), (2, False), (left, False), (None, True), (1, True)]
+    assert [event.is_set for event in threads.events] == [True] * 3
+    assert [field(line, "error") for line in lines(caplog, "runtime_failed")] == ["ValueError: a defect"]
+    early.stop()
+    early.end()
+    early.add(late)
+    work()
+    assert (len(asked), len(threads.waits)) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("began_with", "left", "messages"), [(30, 1.501, 500), (30, 0.503, 1), (30, 0.501, 0), (2, 0.301, 100)]
+)
 def test_settling_leaves_half_a_second_for_the_response_and_a_twentieth_of_a_short_invocation(
     began_with: float, left: float, messages: int
 ) -> None:  # SPEC I2
+    """The first ten messages for which there is no time are settled, so that they are logged."""
     invocation = invocation_in(World(clock := TestClock(NOW)), began_with)
     settlement = Settlement(invocation, RetryPolicy(), FailureSteps([]), invocation.log)
     clock.sleep(began_with - left)
-    assert settlement._affordable() == pytest.approx(messages, abs=1)
+    assert settlement._affordable() == messages
+    assert [settlement.has_time for _ in range(12)] == [True] * 10 + [messages > 0] * 2
+    invocation = invocation_in(World(TestClock(NOW)), math.inf)
+    assert Settlement(invocation, RetryPolicy(), FailureSteps([]), invocation.log)._affordable() == 100
+
+
+@pytest.mark.parametrize(
+    ("seconds_each", "left", "slices", "cost"),
+    [
+        (0.01, 1.5105, [100, 10], 0.01),  # there is time for one
+        (0.01, 1.5095, [100], 0.01),
+        (0.0001, 0.5, [10], 0.0002),
+        (0, 0.601, [50, 100, 100], 0.0002),
+        (0, 30, [100, 100, 50], 0.0002),
+    ],
+)
+def test_messages_are_settled_in_slices_for_which_there_is_time_by_the_cost_of_those_before(
+    seconds_each: float, left: float, slices: list[int], cost: float
+) -> None:  # SPEC I2
+    invocation, settled = invocation_in(World(clock := TestClock(NOW))), list[int]()
+    settlement: Any = Settlement(invocation, RetryPolicy(), FailureSteps([]), invocation.log)
+    clock.sleep(30 - left)
+
+    def carry_out(deliveries: range) -> None:
+        settled.append(len(deliveries))
+        clock.sleep(seconds_each * len(deliveries))
+
+    settlement._todo = [None] * 7
+    settlement._in_slices(range(9), lambda _: clock.sleep(0))
+    assert settlement.owed_seconds() == 7 * 0.002  # fewer than ten are not measured
+    settlement._in_slices(range(250), carry_out)
+    assert settled == slices
+    assert settlement.owed_seconds() == pytest.approx(7 * cost)
+
+
+def test_messages_that_there_is_no_time_to_settle_are_counted(caplog: Caplog) -> None:  # SPEC I2
+    with Wire() as wire:
+        settlement = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        for number in range(25):
+            delivery = invocation.delivery(f"m{number}", record(message_id=f"m{number}"))
+            settlement.add(Decision(delivery, Outcome.release(), NOW), early=False)
+        settlement.report_only()
+        settlement.report_only(3)
+        wire.clock.sleep(29.6)
+        settlement.finish()
+    assert [len(request.entries) for request in wire.requests] == [10]
+    assert ["19 messages were not settled" in field(line, "text") for line in lines(caplog, "out_of_time")] == [True]
 
 
 @pytest.mark.parametrize(
@@ -242,6 +367,141 @@ def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
     assert [change.kind for change in written] == ([] if kind is None else [kind])
 
 
+KEY = (
+    "AttributeDefinitions: [{AttributeName: id, AttributeType: S}] and KeySchema: [{AttributeName: id, KeyType: HASH}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("x" * 600), f"failed ({'x' * 500})."),
+        (OSError(), "failed (OSError)."),
+        (
+            client_error("ResourceNotFoundException", "no"),
+            "does not exist (An error occurred (ResourceNotFoundException) when calling the AnyOperation operation: "
+            "no). Correct the name in DynamoDBAttempts(...), or create the table in the function's region and account, "
+            f"with {KEY}.",
+        ),
+        (
+            client_error("ValidationException", "no"),
+            "refuses its records (An error occurred (ValidationException) when calling the AnyOperation operation: "
+            f"no). If it has another key, make a table with {KEY}.",
+        ),
+    ],
+    ids=repr,
+)
+def test_the_log_says_what_to_do_about_a_store_that_fails(error: Exception, text: str) -> None:
+    assert _what_to_do(error) == text
+
+
+def test_a_record_of_the_store_is_checked_and_starts_without_an_end_are_crashes() -> None:  # SPEC O2
+    failure, entry = {"reason": "error"}, {"attempt": 1}
+    read: Any = {
+        "m1": {}, "m2": {"runs": [1, 3], "deliveries": [1, 2, 3], "started": [3, 4, "5"], "failure": failure},
+        "m3": {"started": [2], "deliveries": [2], "history": [entry]}, "m4": {"runs": 7}, "m5": {"failure": 7},
+    }  # fmt: skip
+    tracking: Any = Tracking(SimpleNamespace(read=lambda ids: read), (of := in_this_thread()), of.log)
+    found = tracking._read([*read, "m6"])
+    empty: dict[str, Any] = {"runs": set(), "deliveries": set(), "crashed": set(), "failure": None, "history": ()}
+    assert found["m1"] == empty
+    runs = {"runs": {1, 3, 4, 5}, "deliveries": {1, 2, 3, 4, 5}, "crashed": {4, 5}}
+    assert found["m2"] == {**empty, **runs, "failure": failure}
+    assert found["m3"] == {**empty, "deliveries": {2}, "history": (entry,)}
+    assert [type(found[key]) for key in ("m4", "m5", "m6")] == [TypeError, AttributeError, dict]
+    assert found["m6"] == {}
+
+
+FIELDS = {"queue": "orders", "message": "m1", "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "more", "kind", "next_try"),
+    [
+        (Outcome.retry(60), {}, "run", 60),
+        (Outcome.retry(60), {"is_of_crash": True}, "seen", 60),
+        (Outcome.defer(60), {}, "seen", 60),
+        (Outcome.retry(2), {}, "run", 5),  # it is due already
+    ],
+    ids=repr,
+)
+def test_the_store_has_when_and_why_a_failed_message_comes_back(
+    outcome: Outcome, more: dict[str, Any], kind: str, next_try: float
+) -> None:  # SPEC O3
+    invocation = in_this_thread()
+    invocation.attempt_store = MemoryAttempts()
+    delivery, at = delivery_of(Message(record(), "m1", invocation)), NOW + 0.12345
+    vars(delivery).update(more)
+    failure = Failure(delivery.message, ValueError("no"), "error", failed_at=at)
+    decision = Decision(delivery, outcome, at, failure)
+    planner: Any = Planner(RetryPolicy(3, Exponential(10)), FailureSteps([]))
+    lookups: Any = SimpleNamespace(known=lambda _: QueueFacts(retention=3_600), log=invocation.log)
+    plan = SettlementPlan(decision, decision, (IN_PLACE,))
+    change = trace_of(plan, planner, lookups, at + 5)
+    failed, history = change.fields["failure"], change.fields["history"]
+    base = {**FIELDS, "attempt": delivery.attempt, "expires": int(NOW) + 3_600 + 86_400}
+    state = {"state": str(outcome.state), "next_try": round(NOW + 0.123 + next_try, 3)}
+    expected = {**base, **state, "failure": failed, "history": history}
+    assert change == AttemptChange("orders#m1", 1, kind, expected)  # type: ignore[arg-type]
+    assert (failed["message"], [entry["delay"] for entry in history]) == ("no", [next_try if next_try > 5 else 2])
+    invocation.attempt_store_fails = True
+    assert "history" not in trace_of(plan, planner, lookups, at).fields  # that in the store has more
+    lookups.known = lambda _: None
+    assert trace_of(plan, planner, lookups, at).fields["expires"] == int(NOW) + 14 * 86_400 + 86_400
+    del delivery.record["attributes"]["SentTimestamp"]
+    assert trace_of(plan, planner, lookups, at).fields["expires"] == int(NOW) + 14 * 86_400 + 86_400
+
+
+def test_the_store_has_the_crash_of_a_message_that_did_not_run() -> None:  # SPEC O2
+    delivery, lookups = delivery_of_age(receives=3), SimpleNamespace(known=lambda _: None)
+    stored: Any
+    delivery.crashed, entry = (2,), {"attempt": 1}
+    planner: Any = Planner(RetryPolicy(), FailureSteps([]))
+    plan = SettlementPlan(*[Decision(delivery, Outcome.release(), NOW)] * 2, (IN_PLACE,))
+    known = {"failure": {"reason": "error"}, "history": (entry,)}
+    for stored, more in ((None, {}), ({}, {}), (known, {"history": [entry]})):
+        delivery.stored = stored and {**stored, "runs": (), "deliveries": (2,)}
+        change = trace_of(plan, planner, lookups, NOW)  # type: ignore[arg-type]
+        got = change.fields
+        assert (change.kind, change.crashed, got["next_try"], got["state"]) == ("seen", (2,), NOW, "READY")
+        assert {name: got[name] for name in ("history",) if name in got} == more
+        assert got.get("failure") == (stored or {}).get("failure")
+
+
+def test_a_start_is_written_with_the_ends_of_those_before_and_a_message_is_closed_once() -> None:  # SPEC O2
+    written, invocation = list[list[str]](), in_this_thread()
+    faults, pending = list[Exception](), {"m1", "m2", "m3", "m4"}
+
+    def write(changes: list[AttemptChange]) -> None:
+        written.append([f"{change.kind} of {change.id[-2:]}" for change in changes])
+        for fault in faults:
+            raise fault
+
+    tracking = Tracking(SimpleNamespace(write=write), invocation, invocation.log)
+    deliveries = [invocation.delivery(name, record(message_id=name)) for name in sorted(pending)]
+    first, second, third, fourth = deliveries
+
+    def start(delivery: Delivery) -> bool:
+        return tracking.start(delivery, change_of(delivery, "start", NOW), pending)
+
+    assert start(first)
+    tracking.close_started(pending)
+    pending.remove("m1")
+    assert start(second)
+    second.outcome = Outcome.retry(60)
+    faults.append(OSError())
+    assert (start(third), start(fourth)) == (False, True)  # it is said once that the end of `second` is not written
+    assert not invocation.attempt_store_fails
+    faults.clear()
+    pending.remove("m3")
+    tracking.close_started(pending)
+    tracking.close_started(pending)
+    pending.remove("m4")
+    tracking.finish(pending)
+    starts = [["start of m1"], ["end of m1", "start of m2"], ["run of m2", "start of m3"]]
+    assert written == [*starts, ["end of m3"], ["run of m2"]]
+
+
 @pytest.mark.parametrize(("waited", "seconds"), [(0.0, 0.5), (0.375, 0.125), (0.75, -0.25)])
 def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages(waited: float, seconds: float) -> None:
     asked, invocation = list[float](), invocation_in(World())  # SPEC O4
@@ -251,7 +511,6 @@ def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages
     delivery = invocation.delivery("m1", record())
     assert tracking.start(delivery, change_of(delivery, "start", NOW), {"m1"})
     assert asked == [seconds]
-    assert _what_to_do(OSError("x" * 600)) == f"failed ({'x' * 500})."
 
 
 @pytest.mark.parametrize(("takes", "waited"), [(0.75, 0), (1.0, 1.0)])
@@ -268,5 +527,7 @@ def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_
     written, invocation = list[AttemptChange](), in_this_thread()
     tracking = Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log)
     tracking._waited = waited
-    tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)})
+    tracking.write({}, in_background=False)
+    assert not invocation.attempt_store_fails
+    tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)}, in_background=False)
     assert (len(written), invocation.attempt_store_fails) == (is_asked, not is_asked)

@@ -113,7 +113,7 @@ class Tracking:
         """Return whether the change of a message was written, or is to be written once more at the end."""
         return delivery.delivery_id in self._written or delivery.delivery_id in self._unconfirmed
 
-    def write(self, changes: Mapping[str, AttemptChange], *, in_background: bool = False) -> None:
+    def write(self, changes: Mapping[str, AttemptChange], *, in_background: bool) -> None:
         """Write changes, by delivery id. Block as long as is left of the second; no handler waits ``in_background``."""
         self._unconfirmed.update(changes)
         for delivery_id in self._put(changes, SECONDS, in_background=in_background):
@@ -136,14 +136,13 @@ class Tracking:
         for delivery in tuple(self._invocation.deliveries.values()):
             delivery_id, end = delivery.delivery_id, self._end_of(delivery, pending)
             if end is not None and end.kind == "end":
-                changes.pop(delivery_id, None)
                 has_record = delivery.stored or self.has(delivery) or delivery_id in self._started
                 if has_record and delivery_id not in self._closed:
                     changes[delivery_id] = end
             elif end is not None and not self.has(delivery):  # its lease is lost
                 changes[delivery_id] = end
         if changes:
-            self.write(changes)
+            self._put(changes, SECONDS)
 
     def _end_of(self, delivery: Delivery, pending: Container[str]) -> AttemptChange | None:
         """Return the change for the end of a delivery, without its failure; None if it has not ended."""
