@@ -180,7 +180,6 @@ def names_of(ways: tuple[Way, ...]) -> str:
 @pytest.mark.parametrize(
     ("outcome", "facts", "ways"),
     [
-        (Outcome.release(), {**LAST, **SOON}, "in_place"),
         (Outcome.unhandled(), {}, "in_place"),
         (Outcome.unhandled(), LAST, "last_resort in_place"),
         (Outcome.unhandled(), SOON, "copy_waits expiring? in_place"),
@@ -262,7 +261,6 @@ def test_where_recursion_is_allowed_hops_are_unlimited(monkeypatch: pytest.Monke
         (Outcome.wait(60), NOW - 5, 0),
         (Outcome.unhandled(), None, 900),
         (Outcome.dead_letter("fatal"), NOW + 5, 900),
-        (Outcome.release(), None, 0),
     ],
     ids=repr,
 )

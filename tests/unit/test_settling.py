@@ -1,5 +1,6 @@
 """Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
 
+import hashlib
 import math
 import threading
 from types import SimpleNamespace
@@ -19,14 +20,24 @@ from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, tr
 from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
 from tarry.settle.planner import IN_PLACE, Planner, SettlementPlan
-from tarry.settle.requests import extension, lease_end, prolongation, spread
+from tarry.settle.requests import (
+    VisibilityChange,
+    change_visibility,
+    extend_leases,
+    extension,
+    lease_end,
+    prolongation,
+    send_copies,
+    spread,
+)
 from tarry.settle.settlement import EarlyWaits, Settlement
 from tarry.settle.table_answers import patience
+from tarry.sqs.client import Lookups, Requests
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, record
-from tests.wire import Queue, TestClock, Wire, arn, client_error
+from tests.wire import Queue, Request, TestClock, Wire, arn, client_error
 
 NOW = RECEIVED_AT
 
@@ -238,9 +249,9 @@ def test_messages_that_there_is_no_time_to_settle_are_counted(caplog: Caplog) ->
             settlement.add(Decision(delivery, Outcome.release(), NOW), early=False)
         settlement.report_only()
         settlement.report_only(3)
-        wire.clock.sleep(29.6)
+        wire.clock.sleep(30)
         settlement.finish()
-    assert [len(request.entries) for request in wire.requests] == [10]
+    assert (wire.requests, len(lines(caplog, "released"))) == ([], 10)
     assert ["19 messages were not settled" in field(line, "text") for line in lines(caplog, "out_of_time")] == [True]
 
 
@@ -531,3 +542,111 @@ def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_
     assert not invocation.attempt_store_fails
     tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)}, in_background=False)
     assert (len(written), invocation.attempt_store_fails) == (is_asked, not is_asked)
+
+
+# requests
+
+
+def lookups_in(wire: Wire, remaining: float = 30) -> Lookups:
+    invocation = invocation_in(wire.world, remaining)
+    return Lookups(Requests(invocation), invocation.log)
+
+
+def delivery_in(lookups: Lookups, name: str = "m1", **fields: Any) -> Delivery:
+    return lookups.requests.invocation.delivery(name, record(message_id=name, **fields))
+
+
+STALE, DENIED = ("ReceiptHandleIsInvalid", "gone"), ("AccessDenied", "not you")
+ENDED = "The lease has ended: another consumer may have the message. It waits."
+REFUSED = "SQS refuses the receipt handle: another consumer may have the message. It waits."
+
+
+@pytest.mark.parametrize(
+    ("state", "refusal", "asked", "ends_in", "text"),
+    [
+        ({}, None, True, 100, None),
+        ({"visible_at": NOW + 1}, None, True, 100, None),
+        ({"visible_at": NOW + 500}, None, True, 500, None),  # it is never shortened
+        ({"visible_at": NOW}, None, False, 0, ENDED),
+        ({"visible_at": NOW, "is_given_up": True}, None, False, 0, None),
+        ({}, STALE, True, None, REFUSED),
+        ({"is_given_up": True}, STALE, True, None, None),
+        ({}, DENIED, True, None, None),
+    ],
+)
+def test_a_lease_that_has_ended_or_whose_handle_is_refused_is_lost_and_others_are_extended(
+    state: dict[str, Any], refusal: Any, asked: bool, ends_in: float | None, text: str | None,
+    caplog: Caplog, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC E6, H4, I4  # fmt: skip
+    monkeypatch.setenv("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001")
+    with Wire(queues={"orders": Queue(visibility_timeout=60)}) as wire:
+        lookups = lookups_in(wire)
+        delivery, other = delivery_in(lookups), delivery_in(lookups, "m2")
+        lookups.source(delivery.source)
+        vars(delivery).update(state)
+        is_of = {delivery.receipt_handle: refusal}
+        wire.refuses["ChangeMessageVisibilityBatch"] = lambda _, entry: is_of.get(entry["ReceiptHandle"])
+        wire.fails["ChangeMessageVisibilityBatch"] = lambda _: wire.clock.sleep(5)
+        changes = [VisibilityChange(delivery, 100), VisibilityChange(other, 10)]
+        extend_leases(changes, lookups, lookups.log, 1, "It waits.")
+    assert wire.visibilities() == {**({"handle-m1": 100} if asked else {}), "handle-m2": 10}
+    # counted from before the request: it may have reached SQS at once
+    assert (delivery.visible_at, other.visible_at) == (None if ends_in is None else NOW + ends_in, NOW + 10)
+    assert (delivery.is_lost, other.is_lost) == (text is not None, False)
+    lost, others = (lines(caplog, name) for name in ("lease_lost", "missing_permission"))
+    assert [field(line, "text") for line in lost] == ([] if text is None else [text])
+    assert ([line.levelname for line in lost], len(others)) == (["WARNING"] * len(lost), refusal == DENIED)
+
+
+def test_a_timeout_beyond_twelve_hours_is_requested_once_more_with_one_that_is_certain_to_be_allowed() -> None:
+    beyond = ("InvalidParameterValue", "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]")
+    asked, clock = list[tuple[str, int]](), TestClock(NOW)  # SPEC C6
+
+    def refuse(_: Request, entry: dict[str, Any]) -> tuple[str, str] | None:
+        asked.append((entry["ReceiptHandle"], entry["VisibilityTimeout"]))
+        return beyond if len(asked) <= 2 or entry["ReceiptHandle"] == "handle-m2" else None
+
+    with Wire(queues={"orders": Queue(visibility_timeout=60)}, clock=clock) as wire:
+        wire.refuses["ChangeMessageVisibilityBatch"] = refuse
+        lookups = lookups_in(wire)
+        changes = [VisibilityChange(delivery_in(lookups, name), 43_150 - 9 * index) for index, name in enumerate(IDS)]
+        found = {result.change: result.error is None for result in change_visibility(changes, lookups)}
+    assert asked[3:] == [("handle-m1", 43_140), ("handle-m2", 43_140)]
+    assert [(change.delivery.delivery_id, change.seconds, done) for change, done in found.items()] == [
+        ("m3", 43_132, True), ("m1", 43_140, True), ("m2", 43_140, False)
+    ]  # fmt: skip
+
+
+IDS = ("m1", "m2", "m3")
+HEADER = {"AWSTraceHeader": "Root=1-5759e988-bd862e3fe1be46a994272793"}
+
+
+@pytest.mark.parametrize(
+    ("queue", "fields", "delay", "entry"),
+    [
+        ("dead", {}, None, {}),
+        ("dead", {"group": "g"}, 0, {"DelaySeconds": 0, "MessageGroupId": "g"}),
+        ("dead", {"system": HEADER}, 5, {"DelaySeconds": 5, "MessageSystemAttributes": {
+            "AWSTraceHeader": {"DataType": "String", "StringValue": HEADER["AWSTraceHeader"]}}}),
+        ("dead.fifo", {"group": "g"}, 5, {"MessageGroupId": "g"}),
+        ("dead.fifo", {}, None, {"MessageGroupId": "m1"}),
+    ],
+)  # fmt: skip
+def test_a_copy_is_sent_with_the_group_and_trace_of_its_message_and_a_delay_unless_on_fifo(
+    queue: str, fields: Any, delay: int | None, entry: dict[str, Any]
+) -> None:  # SPEC E6, E7
+    with Wire() as wire:
+        lookups, target = lookups_in(wire), QueueArn(arn(queue))
+        delivery = delivery_in(lookups, **fields)
+        variants: list[Any] = [{"a": {"DataType": "String", "StringValue": "b"}}, {}]
+        copies = [Copy(delivery, "[1]", target, variants, delay), Copy(delivery, "[2]", target, variants[1:], delay)]
+        for copy, attributes in zip(copies, variants, strict=True):
+            assert [
+                (sent.copy, sent.error, sent.not_deleted, sent.may_be_twice) for sent in send_copies([copy], lookups)
+            ] == [(copy, None, None, False)]
+            [sent] = wire.sent("SendMessageBatch")[-1].entries
+            deduplication = sent.pop("MessageDeduplicationId", None)
+            own = {"Id": "0", "MessageBody": copy.body, **({"MessageAttributes": attributes} if attributes else {})}
+            assert sent == {**own, **entry}
+            assert deduplication == (hashlib.sha256(f"m1 {target}".encode()).hexdigest() if target.is_fifo else None)
+    assert wire.operations == ["SendMessageBatch", "DeleteMessageBatch"] * 2

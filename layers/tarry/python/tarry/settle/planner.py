@@ -42,7 +42,6 @@ class FactsNeeded(Exception):
     """Planning needs the size limit of a queue that was not looked up yet."""
 
     def __init__(self, queue: QueueArn) -> None:
-        super().__init__(queue.text)
         self.queue = queue
 
 
@@ -124,8 +123,6 @@ class SettlementPlan(Value):
 def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
     """Return the ways to settle a message; ``longest_delay``: for how many seconds an unhandled message waits."""
     delivery, kind = decision.delivery, decision.outcome.kind
-    if kind == "release":
-        return (IN_PLACE,)
     is_fifo, is_last = delivery.source.is_fifo, facts.is_last_delivery(delivery)
     seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
     expires = facts.would_expire(delivery, min(longest, seconds), now)
@@ -173,9 +170,7 @@ def may_hop(delivery: Delivery) -> bool:
 
 def seconds_to_wait(decision: Decision, longest_delay: float) -> float:
     """Return the delay in seconds from the verdict on; for an unhandled message, the policy's longest (SPEC E4)."""
-    if decision.outcome.kind in WAITS:
-        return decision.outcome.delay or 0
-    return 0 if decision.outcome.kind == "release" else longest_delay
+    return (decision.outcome.delay or 0) if decision.outcome.kind in WAITS else longest_delay
 
 
 def waits_until(decision: Decision, longest_delay: float) -> float:
@@ -287,9 +282,9 @@ class Planner:
         return self._ask_again(plan, failure.changed(attempt=plan.delivery.attempt), situation)
 
     def waits_until(self, plan: SettlementPlan, now: float) -> float:
-        """Return until when a message waits in its queue, in epoch seconds; 0 for a released message."""
+        """Return until when a message waits in its queue, in epoch seconds; for a released message, ``now``."""
         if plan.decision.outcome.kind == "release":
-            return 0
+            return now
         if plan.decided.outcome.kind in WAITS:
             return waits_until(plan.decided, 0)
         if plan.late_delay is not None:
@@ -309,8 +304,8 @@ class Planner:
     def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows."""
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
-        seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
-        if not seconds or facts is None:
+        seconds = min(wanted, delivery.longest_wait(now))
+        if facts is None:
             return seconds
         # One that would expire, and could not be sent, comes back in time for another attempt at sending it.
         left = facts.seconds_left_if_short(delivery, seconds, now)
