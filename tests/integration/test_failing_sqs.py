@@ -273,6 +273,7 @@ def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_
     assert (any(map(HANDLE_TEST, wire.requests)), len(wire.sent(SEND))) == (is_tested, fate == DEAD)
     logged = [field(line, "message_id") for line in lines(caplog, level=logging.WARNING)]
     assert "dead-1" in logged
+    assert [field(line, "message_id") for line in lines(caplog, "lease_lost")] == ["dead-1"] * (fate == REPORTED)
 
 
 # invalid answers

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tarry import AttemptChange, DeadLetter, Exponential, Failure, MemoryAttempts, Outcome, RetryPolicy, consumer
+from tarry import (
+    AttemptChange,
+    DeadLetter,
+    DropMessage,
+    Exponential,
+    Failure,
+    MemoryAttempts,
+    Outcome,
+    RetryPolicy,
+    consumer,
+)
 from tarry.decide.decision import Decision
 from tarry.decide.steps import FailureSteps
 from tarry.errors import ProcessCrashed
@@ -52,9 +62,9 @@ def delivery_of_age(seconds: float = 0, remaining: float = 30, **fields: Any) ->
     return delivery_of(Message(record(received_at=NOW - seconds, **fields), "m1", invocation))
 
 
-def settlement_in(wire: Wire) -> Settlement:
+def settlement_in(wire: Wire, *steps: Any) -> Settlement:
     invocation = invocation_in(wire.world)
-    return Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)
+    return Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([*steps]), invocation.log)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +101,8 @@ def test_a_message_that_may_not_look_its_target_up_needs_it_until_it_is_settled(
         decision = Decision(delivery, Outcome.dead_letter("fatal"), NOW, failure)
         settlement.add(decision, early=False, may_look_up=may_look_up)
         assert settlement.needed_by(delivery) == (None if may_look_up else queue_arn(arn("dead")))
+        settlement.finish()
+        assert (wire.acts, settlement.needed_by(delivery)) == (["SendMessageBatch", "DeleteMessageBatch"], None)
 
 
 def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_progress() -> None:  # SPEC I4
@@ -650,3 +662,162 @@ def test_a_copy_is_sent_with_the_group_and_trace_of_its_message_and_a_delay_unle
             assert sent == {**own, **entry}
             assert deduplication == (hashlib.sha256(f"m1 {target}".encode()).hexdigest() if target.is_fifo else None)
     assert wire.operations == ["SendMessageBatch", "DeleteMessageBatch"] * 2
+
+
+# the log, and lost leases
+
+CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
+NO, PERHAPS = OSError("no"), "no (it may be there all the same)"
+TO_ITSELF: Any = {SEND: lambda request: NO if request.queue == "orders" else None}
+LAST = {"receives": 15}
+FAILED, EXPIRING = {"reason": "error"}, {"reason": "expiring", "dead_letter_queue": "dead"}
+RESENT = {**FAILED, "delay": 43_200, "sent_to": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fails", "more", "event", "fields"),
+    [
+        (Outcome.release(), {}, {}, "INFO released", {"delay": 0}),
+        (Outcome.retry(60), {}, {}, "WARNING waiting_retry", {**FAILED, "delay": 60}),
+        (
+            Outcome.retry(60), {CHANGE: NO}, {}, "WARNING waiting_retry",
+            {**FAILED, "not_settled": "no; the message comes back when the queue's visibility timeout ends"},
+        ),
+        (
+            Outcome.retry(43_200), {}, {"by_backoff": True}, "WARNING waiting_retry",
+            {**FAILED, "delay": 43_199, "asked_for": 43_200},
+        ),
+        (
+            Outcome.retry(43_200), {SEND: NO}, {}, "WARNING waiting_retry",
+            {**FAILED, "delay": 43_199, "asked_for": 43_200, "not_sent": f"orders: {PERHAPS}"},
+        ),
+        (Outcome.retry(43_200), {}, {}, "WARNING waiting_retry", RESENT),
+        (
+            Outcome.wait(100_000), {}, LAST, "INFO deferred",
+            {**RESENT, "reason": "not_due", "asked_for": 100_000},
+        ),
+        (
+            Outcome.wait(60), TO_ITSELF, LAST, "ERROR dead_lettered",
+            {**EXPIRING, "not_sent": f"orders: {PERHAPS}", "text": "sent with a delay; 60 s of it were left when the "
+             "queue was about to delete or move the message, which could not be sent again"},
+        ),
+        (
+            Outcome.defer(60), TO_ITSELF, LAST, "ERROR dead_lettered",
+            {**EXPIRING, "not_sent": f"orders: {PERHAPS}", "text": "deferred for 60 s at the queue's last delivery "
+             "(maxReceiveCount), and could not be sent again"},
+        ),
+        (
+            Outcome.defer(60), {SEND: NO}, LAST, "ERROR unhandled",
+            {"delay": 60, "not_sent": f"orders: {PERHAPS}; dead: {PERHAPS}"},
+        ),
+        (
+            Outcome.dead_letter("fatal"), {}, {}, "ERROR dead_lettered",
+            {"reason": "fatal", "dead_letter_queue": "dead"},
+        ),
+        (
+            Outcome.dead_letter("fatal"), {}, {"receives": 3}, "ERROR dead_lettered",
+            {"reason": "fatal", "dead_letter_queue": "dead"},
+        ),
+        (
+            Outcome.dead_letter("exhausted"), {}, {"receives": 3}, "ERROR dead_lettered",
+            {"reason": "exhausted", "dead_letter_queue": "dead", "text": "at most 3 attempts"},
+        ),
+        (
+            Outcome.dead_letter("fatal"), {SEND: NO}, {}, "ERROR unhandled",
+            {**FAILED, "delay": 900, "not_sent": f"dead: {PERHAPS}"},
+        ),
+        (Outcome.resend("slow", 60), {}, {}, "WARNING resent", {**FAILED, "delay": 60, "sent_to": "slow"}),
+        (Outcome.unhandled(), {}, {}, "ERROR unhandled", {**FAILED, "delay": 900}),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_the_log_says_what_became_of_a_message_and_why(
+    outcome: Outcome, fails: Any, more: Any, event: str, fields: dict[str, Any], caplog: Caplog
+) -> None:  # SPEC L2
+    caplog.set_level("DEBUG")
+    by_backoff, queues = more.get("by_backoff", False), {"orders": Queue("dead")}
+    with Wire(queues=queues, fails=fails) as wire:
+        settlement = settlement_in(wire)
+        sqs_record = record(receives=more.get("receives", 1))
+        delivery = delivery_of(Message(sqs_record, "m1", settlement.lookups.requests.invocation))
+        has_failed = outcome.kind not in ("release", "wait", "defer")
+        failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW, said="why")
+        decision = Decision(delivery, outcome, NOW, failure if has_failed else None, by_backoff=by_backoff)
+        settlement.add(decision, early=False)
+        settlement.finish()
+    [line] = lines(caplog)
+    names = ("delay", "reason", "asked_for", "not_settled", "not_sent", "dead_letter_queue", "sent_to", "text")
+    assert f"{line.levelname} {field(line, 'event')}" == event
+    assert {name: value for name in names if (value := field(line, name)) is not None} == fields
+    assert (field(line, "said"), field(line, "error")) == (("why", "ValueError: bad") if has_failed else (None, None))
+    assert delivery.is_settled
+    assert delivery.is_done == ("dead_letter_queue" in fields or "sent_to" in fields)
+
+
+@pytest.mark.parametrize(
+    ("age", "elapsed", "visibility_timeout", "looked_up", "is_lost"),
+    [
+        (10, 19.9, 60, False, False), (10, 20, 60, True, False), (10, 20, 30, True, True), (10, 20, 31, True, False),
+        (-5, 29.5, 60, False, False), (0, 29.5, 60, False, False),
+    ],
+)  # fmt: skip
+def test_whether_a_lease_has_ended_is_looked_up_once_that_is_possible(
+    age: float, elapsed: float, visibility_timeout: int, looked_up: bool, is_lost: bool, caplog: Caplog
+) -> None:
+    """SPEC E6. The queue's visibility timeout is at least the function's timeout: here, 30 seconds."""
+    with Wire(queues={"orders": Queue(visibility_timeout=visibility_timeout)}, clock=TestClock(NOW)) as wire:
+        settlement = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        delivery = invocation.delivery("m1", record(received_at=NOW - age))
+        settlement.add(Decision(delivery, Outcome.release(), NOW), early=False)
+        wire.clock.sleep(elapsed)
+        settlement.executor.note_if_lost(delivery)
+        assert (len(wire.requests), delivery.is_settled, delivery.is_lost) == (looked_up, is_lost, is_lost)
+    why = "the lease is lost, so the message is only reported as failed"
+    assert [field(line, "not_settled") for line in lines(caplog, "released")] == [why] * is_lost
+
+
+def test_a_message_that_a_step_drops_when_its_copy_cannot_be_made_is_done(caplog: Caplog) -> None:  # SPEC E3, L2
+    caplog.set_level("DEBUG")
+    with Wire(queues={"orders": Queue("dead")}) as wire:
+        settlement = settlement_in(wire, DropMessage())
+        delivery = delivery_of(Message(record(), "m1", settlement.lookups.requests.invocation))
+        failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+        settlement.add(Decision(delivery, Outcome.resend(body=""), NOW, failure), early=False)
+    assert (delivery.is_settled, delivery.is_done, wire.acts) == (True, True, [])
+    found = [(line.levelname, field(line, "event")) for line in lines(caplog)]
+    assert found == [("ERROR", "step_passed_on"), ("WARNING", "discarded")]
+
+
+@pytest.mark.parametrize(("seconds", "requests"), [(9.9, 2), (10, 1)])
+def test_an_early_delay_that_sqs_did_not_confirm_is_requested_once_more_only_before_it_ends(
+    seconds: float, requests: int, caplog: Caplog
+) -> None:  # SPEC C11
+    faults = [OSError("no")]
+    with Wire(fails={CHANGE: lambda _: faults.pop() if faults else None}, clock=TestClock(NOW)) as wire:
+        settlement = settlement_in(wire)
+        delivery = delivery_of(Message(record(), "m1", settlement.lookups.requests.invocation))
+        failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+        settlement.add(Decision(delivery, Outcome.retry(10), NOW, failure), early=False)
+        settlement.executor.request_early([delivery])
+        assert (delivery.is_settled, delivery.is_given_up, lines(caplog)) == (False, True, [])
+        wire.clock.sleep(seconds)
+        settlement.finish()
+    [line] = lines(caplog)
+    over = "SQS did not confirm the delay, and it is over: another delivery may have begun"
+    assert (len(wire.sent(CHANGE)), delivery.is_settled) == (requests, True)
+    assert (field(line, "delay"), field(line, "not_settled")) == ((1, None) if requests == 2 else (None, over))
+
+
+def test_each_acknowledged_message_is_named_whose_delete_is_not_confirmed(caplog: Caplog) -> None:  # SPEC I3, L2
+    with Wire() as wire:
+        settlement = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        batch = [invocation.delivery(name, record(message_id=name)) for name in IDS]
+        wire.refuses[DELETE] = lambda _, entry: DENIED if entry["ReceiptHandle"] == "handle-m2" else None
+        settlement.executor.delete(batch)
+        wire.clock.sleep(30)
+        settlement.executor.delete(batch[:1])
+    found = [(field(line, "message_id"), line.levelname) for line in lines(caplog, "delete_failed")]
+    assert found == [("m2", "WARNING"), ("m1", "WARNING")]
+    assert len(lines(caplog, "missing_permission")) == 1

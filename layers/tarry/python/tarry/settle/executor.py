@@ -199,8 +199,7 @@ class Executor:
             return known.visibility_timeout
         # Lambda refuses a mapping whose queue has a shorter visibility timeout than the function's timeout.
         received_at = delivery.received_at
-        age = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
-        if age + invocation.elapsed() < invocation.began_with:
+        if received_at is None or invocation.now() - received_at < invocation.began_with:
             return None
         return self._lookups.source(delivery.source).visibility_timeout
 
@@ -281,7 +280,6 @@ class Executor:
         outcome = plan.decided.outcome
         if outcome.kind in SENDS_COPY or plan.is_stuck:
             outcome = Outcome.unhandled()
-            more["not_sent"] = "; ".join(plan.not_sent) or "there is no failure to record"
         elif result.error is None:
             delivery.visible_at = now + result.change.seconds
         wanted = seconds_until(self._planner.waits_until(plan, now), now)

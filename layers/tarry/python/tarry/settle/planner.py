@@ -356,8 +356,7 @@ class Planner:
             return decision, writer.waiting(decision, until)
         if way.name != "as_decided":
             return self._dead_letter_instead(way, plan, writer)
-        if failure is None:
-            return decision, None
+        assert failure is not None
         if outcome.kind == "dead_letter":
             return decision, writer.dead_letter(failure, outcome, decision.decided_at)
         return decision, writer.resend(failure, decision)
