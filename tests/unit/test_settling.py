@@ -3,6 +3,7 @@
 import hashlib
 import math
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +22,14 @@ from tarry import (
 )
 from tarry.decide.decision import Decision
 from tarry.decide.steps import FailureSteps
-from tarry.errors import ProcessCrashed
+from tarry.errors import LeaseLost, ProcessCrashed
 from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
 from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, trace_of
 from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
-from tarry.settle.extending import Keepalive
+from tarry.settle.extending import Keepalive, extend
 from tarry.settle.planner import IN_PLACE, Planner, SettlementPlan
 from tarry.settle.requests import (
     VisibilityChange,
@@ -43,6 +44,7 @@ from tarry.settle.requests import (
 from tarry.settle.settlement import EarlyWaits, Settlement
 from tarry.settle.table_answers import patience
 from tarry.sqs.client import Lookups, Requests
+from tarry.sqs.refusals import Refused
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
 from tests.loglines import Caplog, field, lines
@@ -50,6 +52,8 @@ from tests.records import RECEIVED_AT, Context, record
 from tests.wire import Queue, Request, TestClock, Wire, arn, client_error
 
 NOW = RECEIVED_AT
+CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
+STALE, DENIED = ("ReceiptHandleIsInvalid", "gone"), ("AccessDenied", "not you")
 
 
 def invocation_in(world: World, remaining: float = 30) -> Invocation:
@@ -103,6 +107,7 @@ def test_a_message_that_may_not_look_its_target_up_needs_it_until_it_is_settled(
         assert settlement.needed_by(delivery) == (None if may_look_up else queue_arn(arn("dead")))
         settlement.finish()
         assert (wire.acts, settlement.needed_by(delivery)) == (["SendMessageBatch", "DeleteMessageBatch"], None)
+        assert delivery.is_given_up  # `keepalive` does not extend it meanwhile
 
 
 def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_progress() -> None:  # SPEC I4
@@ -149,8 +154,7 @@ class EventByHand:
 
     def wait(self, timeout: float | None = None) -> bool:
         self._threads.waits.append((timeout, self.is_set))
-        if timeout is None:
-            self._threads.meanwhile()
+        self._threads.meanwhile(timeout)
         return self.is_set
 
 
@@ -161,12 +165,15 @@ class ThreadsByHand:
         self.started: list[tuple[float, Any]] = []
         self.events: list[EventByHand] = []
         self.waits: list[tuple[float | None, bool]] = []
-        self.meanwhile: Any = lambda: None
-        """Called by a wait without a timeout."""
+        self.meanwhile: Any = lambda timeout: None
+        """Called by each wait."""
 
     def event(self) -> EventByHand:
         self.events.append(EventByHand(self))
         return self.events[-1]
+
+    def start(self, _: Any) -> None:
+        raise RuntimeError("can't start new thread")
 
     def start_unless(self, _: Any, seconds: float, work: Any) -> None:
         self.started.append((seconds, work))
@@ -191,7 +198,7 @@ def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_
     early.add(first)
     early.add(taken)
     assert early.take([taken]) == [taken]
-    threads.meanwhile = lambda: early.add(second) if len(asked) == 1 else None
+    threads.meanwhile = lambda timeout: early.add(second) if timeout is None and len(asked) == 1 else None
     [(seconds, work)] = threads.started
     work()
     assert (asked, seconds) == ([[first], [second]], 1)
@@ -302,6 +309,150 @@ def test_keepalive_asks_for_no_extension_that_sqs_would_not_grant() -> None:  # 
         keepalive = Keepalive(20, {}, delivery.invocation, consumer(print).log)
         change = keepalive._extension(delivery)
         assert (change and change.seconds) == asked
+
+
+def test_keepalive_extends_what_is_pending_and_deletes_the_others_at_each_interval_until_it_ends(
+    caplog: Caplog,
+) -> None:  # SPEC I4
+    """The requests are made in this thread, since no other one can be started."""
+    threads, at = ThreadsByHand(), list[tuple[float, list[int]]]()
+    with Wire(queues={"orders": Queue(visibility_timeout=60)}, clock=TestClock(NOW)) as wire:
+        wire.world.threads = threads  # type: ignore[assignment]
+        invocation = invocation_in(wire.world, 900)
+        pending = {name: record(message_id=name) for name in ("m1", "m2", "m3")}
+        keepalive = Keepalive(10, pending, invocation, invocation.log)
+        idle: Any = invocation.keepalive_idle
+        assert idle.is_set
+
+        def change(request: Request) -> None:
+            assert not idle.is_set
+            at.append((wire.clock.now - NOW, [entry["VisibilityTimeout"] for entry in request.entries]))
+
+        def pass_time(_: Any) -> None:
+            assert idle.is_set
+            wire.clock.sleep(10)
+            if wire.clock.now == NOW + 20:
+                del pending["m1"]
+            if wire.clock.now == NOW + 30:
+                keepalive._pending = None  # type: ignore[assignment]  # as a defect of tarry
+            if wire.clock.now == NOW + 40:
+                keepalive._pending = pending
+            if wire.clock.now == NOW + 60:
+                keepalive.stop()
+
+        threads.meanwhile = pass_time
+        wire.fails[CHANGE] = change  # type: ignore[assignment]
+        keepalive.start()
+        keepalive._work()
+        assert idle.is_set
+    # at first, the leases are longer than three intervals
+    assert at == [(10, [50, 50, 50]), (20, [40, 40]), (40, [30, 30]), (50, [30, 30])]
+    assert [entry["ReceiptHandle"] for request in wire.sent(DELETE) for entry in request.entries] == ["handle-m1"]
+    assert threads.waits == [(10, False)] * 6
+    assert [field(line, "event") for line in lines(caplog)] == ["not_kept_alive", "runtime_failed"]
+    assert "AttributeError" in field(lines(caplog)[1], "error")
+
+
+@pytest.mark.parametrize(("time_left", "share"), [(900, 1 / 90), (10, 1), (5, 1), (-1, 1), (math.inf, 1)])
+def test_keepalive_gives_its_requests_an_interval(
+    time_left: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC G6, I4
+    shares, invocation = list[float](), invocation_in(World(TestClock(NOW)), time_left)
+    monkeypatch.setattr("tarry.settle.extending.extend_leases", lambda *given: shares.append(given[3]) or [])
+    Keepalive(10, {}, invocation, invocation.log)._extend([])
+    assert shares == [pytest.approx(share)]
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "more", "is_lost"),
+    [(5, {}, True), (5.1, {}, False), (5, {"is_given_up": True}, False), (5, {"is_lost": True}, True)],
+)
+def test_a_lease_that_ends_while_its_extension_fails_is_lost_unless_the_message_is_being_settled(
+    ends_in: float, more: dict[str, Any], is_lost: bool, caplog: Caplog
+) -> None:  # SPEC E6, I4
+    with Wire(queues={"orders": Queue()}, clock=TestClock(NOW)) as wire:
+        wire.world.threads = ThreadsByHand()  # type: ignore[assignment]
+        invocation = invocation_in(wire.world, 900)
+        delivery = invocation.delivery("m1", record())
+        delivery.visible_at = NOW + ends_in
+
+        def change(_: Request) -> Exception:
+            vars(delivery).update(more)
+            wire.clock.sleep(5)
+            return OSError("no")
+
+        wire.fails[CHANGE] = change
+        keepalive = Keepalive(10, {"m1": delivery.record}, invocation, invocation.log)
+        keepalive._extend([delivery])
+        text = (
+            "The lease could not be extended and has ended: another consumer may have the message. Unless its handler "
+            "succeeds, it is only reported as failed."
+        )
+        assert delivery.is_lost == is_lost
+        assert [field(line, "text") for line in lines(caplog, "lease_lost")] == [text] * is_lost
+        caplog.clear()
+        Keepalive(10, {}, invocation, invocation.log)._extend([delivery])  # it is not pending any more
+        assert lines(caplog, "lease_lost") == []
+
+
+@pytest.mark.parametrize(("left", "asked"), [(None, None), (10.1, None), (10, 30), (31, None)])
+def test_keepalive_leaves_a_lease_to_the_handler_that_extends_it_unless_it_ends_within_the_interval(
+    left: float | None, asked: int | None
+) -> None:  # SPEC I4, I6
+    delivery = delivery_of_age()
+    delivery.is_being_extended, delivery.visible_at = True, left and NOW + left
+    change = Keepalive(10, {}, delivery.invocation, consumer(print).log)._extension(delivery)
+    assert (change and change.seconds) == asked
+
+
+@pytest.mark.parametrize(("every", "is_too_long"), [(29.9, False), (30, True), (45, True)])
+def test_a_keepalive_as_long_as_the_visibility_timeout_is_too_long(
+    every: float, is_too_long: bool, caplog: Caplog
+) -> None:  # SPEC I4
+    with Wire(queues={"orders": Queue(visibility_timeout=30)}) as wire:
+        keepalive = Keepalive(every, {}, (of := invocation_in(wire.world)), of.log)
+        assert keepalive._visibility_timeout(QueueArn(arn("orders"))) == 30
+    text = f"keepalive={every:g} is too long: the visibility timeout of orders is 30 s. Set keepalive=10, or a longer "
+    found = [field(line, "text") for line in lines(caplog, "keepalive_too_long")]
+    assert found == [f"{text}VisibilityTimeout."] * is_too_long
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [({}, None), ({"visible_at": NOW + 0.1}, None), ({"visible_at": NOW}, LeaseLost), ({"is_lost": True}, LeaseLost)],
+)
+def test_a_handler_extends_a_lease_that_has_not_ended(state: dict[str, Any], error: Any) -> None:  # SPEC E6, I6
+    with Wire(queues={"orders.fifo": Queue(visibility_timeout=60)}, clock=TestClock(NOW)) as wire:
+        invocation = invocation_in(wire.world, 900)
+        invocation.records = {
+            name: record("{}", name, "orders.fifo", group=name[0])
+            for name in ("a0", "a1", "b1", "a2", "a3", "a4", "a5")
+        }
+        invocation.deliveries = {name: invocation.delivery(name, of) for name, of in invocation.records.items()}
+        _, first, _, lost, fails, settled, last = deliveries = [*invocation.deliveries.values()]
+        settled.is_given_up, seen = True, list[list[str]]()
+        vars(first).update(state)
+        refusals = {"handle-a2": STALE, "handle-a3": DENIED}
+        wire.refuses[CHANGE] = lambda _, entry: refusals.get(entry["ReceiptHandle"])
+
+        def change(_: Request) -> None:
+            seen.append([each.delivery_id for each in deliveries if each.is_being_extended])
+            wire.clock.sleep(5)
+
+        wire.fails[CHANGE] = change  # type: ignore[assignment]
+        with pytest.raises(error) if error else nullcontext():
+            extend(first, 300)
+        assert seen == ([] if error else [["a1", "a2", "a3", "a5"]])
+        assert not any(each.is_being_extended for each in deliveries)
+        assert first.is_lost == (error is not None)
+        if not error:
+            assert (first.visible_at, last.visible_at, fails.visible_at) == (NOW + 300, NOW + 300, None)
+            assert [each.is_lost for each in deliveries] == [each is lost for each in deliveries]
+        for refusal, raised in ((STALE, LeaseLost), (DENIED, Refused)):
+            first.is_lost, first.visible_at, refusals["handle-a1"] = False, None, refusal
+            with pytest.raises(raised, match=refusal[0]):
+                extend(first, 300)
+            assert first.is_lost == (refusal == STALE)
 
 
 @pytest.mark.parametrize(
@@ -568,7 +719,6 @@ def delivery_in(lookups: Lookups, name: str = "m1", **fields: Any) -> Delivery:
     return lookups.requests.invocation.delivery(name, record(message_id=name, **fields))
 
 
-STALE, DENIED = ("ReceiptHandleIsInvalid", "gone"), ("AccessDenied", "not you")
 ENDED = "The lease has ended: another consumer may have the message. It waits."
 REFUSED = "SQS refuses the receipt handle: another consumer may have the message. It waits."
 
@@ -666,7 +816,6 @@ def test_a_copy_is_sent_with_the_group_and_trace_of_its_message_and_a_delay_unle
 
 # the log, and lost leases
 
-CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 NO, PERHAPS = OSError("no"), "no (it may be there all the same)"
 TO_ITSELF: Any = {SEND: lambda request: NO if request.queue == "orders" else None}
 LAST = {"receives": 15}
@@ -789,24 +938,29 @@ def test_a_message_that_a_step_drops_when_its_copy_cannot_be_made_is_done(caplog
     assert found == [("ERROR", "step_passed_on"), ("WARNING", "discarded")]
 
 
-@pytest.mark.parametrize(("seconds", "requests"), [(9.9, 2), (10, 1)])
+@pytest.mark.parametrize(("seconds", "asked"), [(9.9, {"m1": 1, "m2": 11}), (10, {"m2": 10})])
 def test_an_early_delay_that_sqs_did_not_confirm_is_requested_once_more_only_before_it_ends(
-    seconds: float, requests: int, caplog: Caplog
+    seconds: float, asked: dict[str, int], caplog: Caplog
 ) -> None:  # SPEC C11
-    faults = [OSError("no")]
+    faults = [client_error("AccessDenied", "not you")]
     with Wire(fails={CHANGE: lambda _: faults.pop() if faults else None}, clock=TestClock(NOW)) as wire:
         settlement = settlement_in(wire)
-        delivery = delivery_of(Message(record(), "m1", settlement.lookups.requests.invocation))
-        failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
-        settlement.add(Decision(delivery, Outcome.retry(10), NOW, failure), early=False)
-        settlement.executor.request_early([delivery])
-        assert (delivery.is_settled, delivery.is_given_up, lines(caplog)) == (False, True, [])
+        invocation = settlement.lookups.requests.invocation
+        deliveries = [delivery_of(Message(record(message_id=name), name, invocation)) for name in ("m1", "m2")]
+        for delivery, delay in zip(deliveries, (10, 20), strict=True):
+            failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+            settlement.add(Decision(delivery, Outcome.retry(delay), NOW, failure), early=False)
+        settlement.executor.request_early(deliveries)
+        assert [(delivery.is_settled, delivery.is_given_up) for delivery in deliveries] == [(False, True)] * 2
+        assert [field(line, "event") for line in lines(caplog)] == ["missing_permission"]
         wire.clock.sleep(seconds)
         settlement.finish()
-    [line] = lines(caplog)
+    again = {entry["ReceiptHandle"][7:]: entry["VisibilityTimeout"] for entry in wire.sent(CHANGE)[1].entries}
+    assert (again, len(wire.sent(CHANGE))) == (asked, 2)
+    found = {field(line, "message_id"): line for line in lines(caplog, "waiting_retry")}
     over = "SQS did not confirm the delay, and it is over: another delivery may have begun"
-    assert (len(wire.sent(CHANGE)), delivery.is_settled) == (requests, True)
-    assert (field(line, "delay"), field(line, "not_settled")) == ((1, None) if requests == 2 else (None, over))
+    assert {name: field(line, "delay") for name, line in found.items()} == {"m1": None, **asked}
+    assert field(found["m1"], "not_settled") == (None if "m1" in asked else over)
 
 
 def test_each_acknowledged_message_is_named_whose_delete_is_not_confirmed(caplog: Caplog) -> None:  # SPEC I3, L2
