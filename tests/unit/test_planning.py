@@ -42,6 +42,7 @@ from tarry.settle.planner import (
     ways_of,
     why_it_could_not_wait,
 )
+from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.support.values import queue_arn
 from tarry.world import World
 from tests.records import record
@@ -334,3 +335,73 @@ def test_a_plan_remembers_why_its_ways_have_failed() -> None:  # SPEC C8
     assert not plan.failed("refused").is_stuck
     assert (plan.is_done, plan.may_be_sent, plan.is_refused, plan.sends_copy) == (False, False, True, False)
     assert plan.changed(needs=SLOW).sends_copy
+
+
+TRACED = {"runs": {1}, "deliveries": {1}}
+
+
+@pytest.mark.parametrize(
+    ("receives", "stored", "outcome", "most", "is_spent"),
+    [
+        (5, TRACED, Outcome.retry(60), 5, True),
+        (4, TRACED, Outcome.retry(60), 5, False),
+        (5, TRACED, Outcome.retry(60), None, False),
+        (5, TRACED, Outcome.defer(60), 5, False),
+        (5, {"runs": {1, 2, 3, 4}, "deliveries": {1, 2, 3, 4}}, Outcome.retry(60), 5, False),  # its attempts are known
+        (5, None, Outcome.retry(60), 5, False),
+    ],
+    ids=repr,
+)
+def test_a_run_that_cannot_be_recorded_is_the_last_if_crashes_may_have_been_the_other_attempts(
+    receives: int, stored: Any, outcome: Outcome, most: int | None, is_spent: bool
+) -> None:  # SPEC O4
+    delivery = delivery_in(receives=receives)
+    delivery.stored, delivery.invocation.max_attempts_of = stored, lambda _: most
+    planner = Planner(RetryPolicy(5, Exponential(10)), FailureSteps([]))
+    failure = Failure(delivery.message, ValueError("no"), "error", failed_at=NOW)
+    decisions = [Decision(delivery, outcome, NOW, each) for each in (failure, None)]
+    plans = [SettlementPlan(each, each, (IN_PLACE,)) for each in decisions]
+    assert [planner.is_spent_untraced(plan) for plan in plans] == [is_spent, False]
+
+
+@pytest.mark.parametrize(
+    ("error", "late_delay"), [(OutOfTime("no time left"), 20), (OSError("no"), None), (NoAnswer("no answer"), 20)]
+)
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_a_message_that_there_was_no_time_to_send_waits_for_its_backoff(
+    error: Exception, late_delay: float | None, has_failed: bool
+) -> None:  # SPEC C8
+    delivery, limits = delivery_in(receives=2), {DEAD: SizeLimit(262_144, is_known=True)}
+    failure = Failure(delivery.message, ValueError("no"), "fatal", failed_at=NOW)
+    outcome = Outcome.dead_letter("fatal") if has_failed else Outcome.defer(60)
+    limits[delivery.source] = limits[DEAD]
+    decision = Decision(delivery, outcome, NOW, failure if has_failed else None)
+    planner = Planner(RetryPolicy(5, Exponential(10)), FailureSteps([]))
+    plan = planner.refused(planner.start(decision, situation(limits)), error, situation(limits))
+    assert (plan.late_delay, plan.ways) == (late_delay if has_failed else None, (IN_PLACE,))
+    assert plan.tried == {DEAD if has_failed else delivery.source}
+    assert (plan.is_refused, plan.may_be_sent, plan.is_stuck) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "untraced", "does_not_fit"),
+    [
+        (Outcome.again(0), "unhandled", "unhandled"),
+        (Outcome.resend("slow", 60), "resend", "unhandled"),
+        (Outcome.retry(60), "retry", "retry"),
+        (Outcome.dead_letter("fatal"), "dead_letter", "dead_letter"),
+    ],
+    ids=repr,
+)
+def test_steps_that_are_asked_once_more_cannot_have_the_message_run_or_sent_again_if_that_is_impossible(
+    answer: Outcome, untraced: str, does_not_fit: str
+) -> None:  # SPEC E3, E6
+    delivery, planner = delivery_in(), Planner(RetryPolicy(5), FailureSteps([lambda *_: answer]))
+    failure = Failure(delivery.message, ValueError("no"), "error", failed_at=NOW)
+    limits = dict.fromkeys((DEAD, SLOW, delivery.source), SizeLimit(262_144, is_known=True))
+    retry, resend = (Decision(delivery, each, NOW, failure) for each in (Outcome.retry(1), Outcome.resend(body="")))
+    again = planner.untraced(SettlementPlan(retry, retry, (IN_PLACE,)), situation(limits))
+    assert (again.decided.outcome.kind, again.is_done, again.notices) == (untraced, False, ())
+    passed_on = planner.start(resend, situation(limits))
+    assert (passed_on.decided.outcome.kind, passed_on.is_done) == (does_not_fit, False)
+    assert [notice.event for notice in passed_on.notices] == ["step_passed_on"]

@@ -44,7 +44,7 @@ from tarry.settle.requests import (
 from tarry.settle.settlement import EarlyWaits, Settlement
 from tarry.settle.table_answers import patience
 from tarry.sqs.client import Lookups, Requests
-from tarry.sqs.refusals import Refused
+from tarry.sqs.refusals import OutOfTime, Refused
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
 from tests.loglines import Caplog, field, lines
@@ -121,21 +121,33 @@ def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_
     assert (waits, open_.is_given_up, settled.is_given_up) == ([2.0], True, False)
 
 
+OF_AN_ERROR = "grant sqs:GetQueueAttributes, or set TARRY_DEAD_LETTER_QUEUE_URL"
+
+
 @pytest.mark.parametrize(
-    ("dead_letter", "origin", "text"),
+    ("named", "facts", "text", "is_late"),
     [
-        ("orders", None, "its dead-letter queue orders is the queue it is in: name another one"),
-        ("old", "old", "its dead-letter queue old is the queue it was dead-lettered from before: name another one"),
+        (None, {"dead_letter": "orders"}, "its dead-letter queue orders is the queue it is in: name another one", False),
+        (None, {"dead_letter": "old"}, "its dead-letter queue old is the queue it was dead-lettered from before: name "
+         "another one", False),
+        ("https://nowhere", {}, "'https://nowhere' is not an SQS queue: give the dead-letter queue as name, URL or ARN",
+         False),
+        (None, {}, "orders has no dead-letter queue: add a RedrivePolicy to it in the template", False),
+        (None, {"error": OSError("no")}, f"the redrive policy of orders cannot be read (no): {OF_AN_ERROR}", False),
+        (None, {"error": OutOfTime("no time")}, "there was no time to read the redrive policy of orders (no time): give "
+         "the function a longer Timeout or more memory", True),
     ],
-)
-def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str, origin: Any, text: str) -> None:
+)  # fmt: skip
+def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(
+    named: str | None, facts: dict[str, Any], text: str, is_late: bool
+) -> None:  # SPEC F1, F5, F7
     delivery = delivery_of_age()
-    if origin:
-        delivery.envelope = Envelope({"id": "m1", "origin": arn(origin), "failure": {}}, NOW)
+    delivery.envelope = Envelope({"id": "m1", "origin": arn("old"), "failure": {}}, NOW)
+    known = {name: queue_arn(arn(value)) if name == "dead_letter" else value for name, value in facts.items()}
     with pytest.raises(NoDeadLetterQueue) as caught:
-        dead_letter_queue(delivery, None, QueueFacts(dead_letter=queue_arn(arn(dead_letter))))
-    assert str(caught.value) == text
-    assert dead_letter_queue(delivery, "other", QueueFacts()) == QueueArn(arn("other"))
+        dead_letter_queue(delivery, named, QueueFacts(**known))
+    assert (str(caught.value), caught.value.is_late) == (text, is_late)
+    assert dead_letter_queue(delivery, "other", QueueFacts(**known)) == QueueArn(arn("other"))
     delivery.envelope = Envelope({"id": "m1", "origin": arn("old"), "failure": {}, "hops": 1}, NOW)  # a deferred copy
     assert dead_letter_queue(delivery, "old", QueueFacts()) == QueueArn(arn("old"))
 
@@ -198,7 +210,13 @@ def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_
     early.add(first)
     early.add(taken)
     assert early.take([taken]) == [taken]
-    threads.meanwhile = lambda timeout: early.add(second) if timeout is None and len(asked) == 1 else None
+
+    def add_second(timeout: float | None) -> None:
+        if timeout is None and len(asked) == 1:
+            early.add(second)
+            assert early._some.is_set
+
+    threads.meanwhile = add_second
     [(seconds, work)] = threads.started
     work()
     assert (asked, seconds) == ([[first], [second]], 1)
@@ -212,6 +230,35 @@ def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_
     early.add(late)
     work()
     assert (len(asked), len(threads.waits)) == (2, 6)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_request_in_progress_when_the_batch_has_run_is_awaited_after_the_others(ends: bool, caplog: Caplog) -> None:
+    threads, asked = ThreadsByHand(), list[str]()  # SPEC C11
+    with Wire(queues={"orders": Queue()}, clock=TestClock(NOW)) as wire:
+        wire.world.threads = threads  # type: ignore[assignment]
+        settlement: Any = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        for name, delay in (("m1", 5), ("m2", 60)):
+            delivery = delivery_of(Message(record(message_id=name), name, invocation))
+            failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+            settlement.add(Decision(delivery, Outcome.retry(delay), NOW, failure), early=True)
+
+        def change(request: Request) -> None:
+            asked.extend(entry["ReceiptHandle"][7:] for entry in request.entries)
+            if len(asked) == 1:
+                settlement.finish()
+
+        def let_it_end(timeout: float | None) -> None:
+            if ends and timeout == pytest.approx(29.9):
+                settlement._early._under_way = []
+
+        wire.fails[CHANGE], threads.meanwhile = change, let_it_end  # type: ignore[assignment]
+        [(_, work)] = threads.started
+        work()
+    assert asked == ["m1", "m2", "m1"][: 2 + ends]
+    assert len(lines(caplog, "out_of_time")) == (not ends)
+    assert sorted(field(line, "message_id") for line in lines(caplog, "waiting_retry")) == ["m1", "m2"]
 
 
 @pytest.mark.parametrize(
@@ -276,8 +323,11 @@ def test_messages_that_there_is_no_time_to_settle_are_counted(caplog: Caplog) ->
 
 @pytest.mark.parametrize(
     ("delay", "until", "seconds"),
-    [(None, None, None), (None, 60, None), (30, None, 30), (900, 600, 590), (900, 5_000, 900), (30, 5, 0)],
-)
+    [
+        (None, None, None), (None, 60, None), (30, None, 30), (900, 600, 590), (900, 5_000, 900), (30, 5, 0),
+        (30, 15.0005, 5), (30, 15.0015, 6),
+    ],
+)  # fmt: skip
 def test_a_copy_that_is_sent_later_has_a_shorter_delay_at_most_that_of_sqs_and_none_on_fifo(
     delay: int | None, until: float | None, seconds: int | None
 ) -> None:  # SPEC C11

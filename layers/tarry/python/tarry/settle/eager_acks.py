@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
-    from tarry.support.values import QueueArn
     from tarry.world import Event
 
 FLUSH_SECONDS = 1.0
@@ -111,23 +110,22 @@ class Acks:
     def _delete(self, chunk: Sequence[Delivery]) -> None:
         if self._is_over or not (kept := delete(chunk, self._lookups)):
             return
-        [*errors] = {id(error): error for error in kept.values()}.values()
-        if len(errors) == 1 and len(kept) == len(chunk):
-            self._failed(errors[0], len(chunk), chunk[0].source)
+        if len(kept) == len(chunk) and len({id(error) for error in kept.values()}) == 1:
+            self._failed(next(iter(kept.values())), chunk)
             return
         for delivery in chunk:
             if (error := kept.get(delivery.delivery_id)) is not None:
                 text = "The message is acknowledged, but it was not deleted. Lambda deletes it after the response."
                 self._log_failure(text, delivery, error)
 
-    def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
+    def _failed(self, error: Exception, chunk: Sequence[Delivery]) -> None:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
-        self._lookups.warn(error, "delete_message_batch", queue)
+        self._lookups.warn(error, "delete_message_batch", next(iter(chunk)).source)
         is_logged = is_denied(error_code(error)) or is_late(error)
         if is_logged or not has_answer(error):
             self.close()
         if not is_logged:
-            text = f"{count} acknowledged messages were not deleted. Lambda deletes them after the response."
+            text = f"{len(chunk)} acknowledged messages were not deleted. Lambda deletes them after the response."
             self._log_failure(text, None, error)
 
     def _log_failure(self, text: str, delivery: Delivery | None, error: Exception) -> None:

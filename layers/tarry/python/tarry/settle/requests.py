@@ -283,7 +283,8 @@ def _send(
     chunk: Sequence[Copy], variant: int, lookups: Lookups, twice: set[str], trace: Mapping[str, str] | None = None
 ) -> dict[str, Exception | None]:
     """Return the errors of the sends by delivery id; note confirmed messages as done, and those sent ``twice``."""
-    url = lookups.url(chunk[0].target)
+    target = chunk[0].target
+    url = lookups.url(target)
     entries = [_entry(str(index), copy, variant, trace) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
@@ -302,7 +303,7 @@ def _send(
         for copy in chunk:
             if errors[copy.delivery.delivery_id] is None:
                 copy.delivery.is_settled = copy.delivery.is_done = True  # the response may not wait for the deletes
-        if not chunk[0].target.is_fifo and was_repeated(answer):  # a FIFO queue drops the second one
+        if not target.is_fifo and was_repeated(answer):  # a FIFO queue drops the second one
             twice.update(copy.delivery.delivery_id for copy in chunk)
     for copy in chunk:
         why = errors[copy.delivery.delivery_id]
