@@ -127,15 +127,16 @@ OF_AN_ERROR = "grant sqs:GetQueueAttributes, or set TARRY_DEAD_LETTER_QUEUE_URL"
 @pytest.mark.parametrize(
     ("named", "facts", "text", "is_late"),
     [
-        (None, {"dead_letter": "orders"}, "its dead-letter queue orders is the queue it is in: name another one", False),
+        (None, {"dead_letter": "orders"}, "its dead-letter queue orders is the queue it is in: name another one",
+         False),
         (None, {"dead_letter": "old"}, "its dead-letter queue old is the queue it was dead-lettered from before: name "
          "another one", False),
         ("https://nowhere", {}, "'https://nowhere' is not an SQS queue: give the dead-letter queue as name, URL or ARN",
          False),
         (None, {}, "orders has no dead-letter queue: add a RedrivePolicy to it in the template", False),
         (None, {"error": OSError("no")}, f"the redrive policy of orders cannot be read (no): {OF_AN_ERROR}", False),
-        (None, {"error": OutOfTime("no time")}, "there was no time to read the redrive policy of orders (no time): give "
-         "the function a longer Timeout or more memory", True),
+        (None, {"error": OutOfTime("no time")}, "there was no time to read the redrive policy of orders (no time): "
+         "give the function a longer Timeout or more memory", True),
     ],
 )  # fmt: skip
 def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(
@@ -205,6 +206,8 @@ def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_
             raise ValueError("a defect")
         early.stop()
         early.end()
+        invocation.world.clock.sleep(60)
+        early.end()
 
     early: Any = EarlyWaits(invocation, request, invocation.log)  # type: ignore[arg-type]
     early.add(first)
@@ -222,14 +225,14 @@ def test_short_delays_are_requested_together_after_a_second_by_one_thread_until_
     assert (asked, seconds) == ([[first], [second]], 1)
     # the thread waits for a message and a second; `stop` waits for two, and `end` as long as there is time
     left = pytest.approx(29.9)
-    assert threads.waits == [(None, False), (1, False), (2, False), (left, False), (None, True), (1, True)]
+    assert threads.waits == [(None, False), (1, False), (2, False), (left, False), (0, False), (None, True), (1, True)]
     assert [event.is_set for event in threads.events] == [True] * 3
     assert [field(line, "error") for line in lines(caplog, "runtime_failed")] == ["ValueError: a defect"]
     early.stop()
     early.end()
     early.add(late)
     work()
-    assert (len(asked), len(threads.waits)) == (2, 6)
+    assert (len(asked), len(threads.waits)) == (2, 7)
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -862,6 +865,67 @@ def test_a_copy_is_sent_with_the_group_and_trace_of_its_message_and_a_delay_unle
             assert sent == {**own, **entry}
             assert deduplication == (hashlib.sha256(f"m1 {target}".encode()).hexdigest() if target.is_fifo else None)
     assert wire.operations == ["SendMessageBatch", "DeleteMessageBatch"] * 2
+
+
+TOO_LARGE = ("InvalidParameterValue", "Message must be shorter than 2048 bytes.")
+TOO_LONG = client_error("AWS.SimpleQueueService.BatchRequestTooLong", "too long")
+
+
+@pytest.mark.parametrize(
+    ("refusals", "fails", "sends", "error"),
+    [
+        *(([TOO_LARGE] * count, [], min(3, count + 1), None if count < 3 else TOO_LARGE[1]) for count in range(4)),
+        ([], [TOO_LONG], 2, None),
+        ([DENIED], [], 1, DENIED[1]),
+        ([], [client_error("AccessDenied", "not you")], 1, "not you"),
+    ],
+)
+def test_a_copy_that_is_refused_as_too_large_is_sent_with_smaller_attributes(
+    refusals: list[Any], fails: list[Exception], sends: int, error: str | None, caplog: Caplog
+) -> None:  # SPEC F1, F3
+    left, variants = refusals.copy(), [{name: {"DataType": "String", "StringValue": "b"}} for name in "abc"]
+    for cut in (None, {"id": "m1", "failure": {"reason": "error"}}):
+        caplog.clear()
+        left[:], faults = refusals, fails.copy()
+        with Wire() as wire:
+            wire.refuses[SEND] = lambda *_: left.pop() if left else None
+            wire.fails[SEND] = lambda _, faults=faults: faults.pop() if faults else None  # type: ignore[misc]
+            lookups = lookups_in(wire)
+            delivery = delivery_in(lookups)
+            copy = Copy(delivery, "{}", QueueArn(arn("dead")), variants, 0, record=cut)
+            [sent] = send_copies([copy], lookups)
+        assert (str(sent.error)[-len(error) :] if error else sent.error) == error
+        assert [entry["MessageAttributes"] for entry in wire.sent_entries()] == variants[:sends]
+        assert [field(line, "record") for line in lines(caplog, "record_cut")] == ([cut] if cut and sends > 1 else [])
+        assert delivery.is_done == (error is None)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_if_a_request_is_cut_short_a_confirmed_copy_counts_as_sent_and_its_original_as_not_deleted(
+    is_done: bool,
+) -> None:  # SPEC E6, G6
+    with Wire() as wire:
+        lookups = lookups_in(wire)
+        copy = Copy(delivery_in(lookups), "{}", QueueArn(arn("dead")), [{}], 0)
+        copy.delivery.is_done = is_done
+        wire.clock.sleep(30)
+        [sent] = send_copies([copy], lookups)
+    assert (type(sent.error), type(sent.not_deleted)) == (
+        (type(None), OutOfTime) if is_done else (OutOfTime, type(None))
+    )
+    assert not sent.may_be_twice
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_sends_have_spans_where_opentelemetry_is_loaded(is_loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[Any] = []  # SPEC L4
+    monkeypatch.setattr("tarry.settle.requests.modules", {"opentelemetry.trace": None} if is_loaded else {})
+    monkeypatch.setattr("tarry.settle.requests._traced", lambda chunk, *_: traced.append(chunk) or {"m1": None})
+    with Wire() as wire:
+        lookups = lookups_in(wire)
+        copy = Copy(delivery_in(lookups), "{}", QueueArn(arn("dead")), [{}], 0)
+        assert [sent.error for sent in send_copies([copy], lookups)] == [None]
+    assert traced == [[copy]] * is_loaded
 
 
 # the log, and lost leases
