@@ -29,6 +29,7 @@ from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
 from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, trace_of
 from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
+from tarry.settle.eager_acks import Acks
 from tarry.settle.extending import Keepalive, extend
 from tarry.settle.planner import IN_PLACE, Planner, SettlementPlan
 from tarry.settle.requests import (
@@ -174,8 +175,9 @@ class EventByHand:
 class ThreadsByHand:
     """Threads that the test runs itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, can_start: bool = False) -> None:
         self.started: list[tuple[float, Any]] = []
+        self._can_start = can_start
         self.events: list[EventByHand] = []
         self.waits: list[tuple[float | None, bool]] = []
         self.meanwhile: Any = lambda timeout: None
@@ -185,8 +187,10 @@ class ThreadsByHand:
         self.events.append(EventByHand(self))
         return self.events[-1]
 
-    def start(self, _: Any) -> None:
-        raise RuntimeError("can't start new thread")
+    def start(self, work: Any) -> None:
+        if not self._can_start:
+            raise RuntimeError("can't start new thread")
+        self.started.append((0, work))
 
     def start_unless(self, _: Any, seconds: float, work: Any) -> None:
         self.started.append((seconds, work))
@@ -926,6 +930,115 @@ def test_sends_have_spans_where_opentelemetry_is_loaded(is_loaded: bool, monkeyp
         copy = Copy(delivery_in(lookups), "{}", QueueArn(arn("dead")), [{}], 0)
         assert [sent.error for sent in send_copies([copy], lookups)] == [None]
     assert traced == [[copy]] * is_loaded
+
+
+# early deletes
+
+
+def ten(invocation: Invocation, first: int = 0) -> list[Delivery]:
+    return [invocation.delivery(f"m{n}", record(message_id=f"m{n}")) for n in range(first, first + 10)]
+
+
+def test_a_thread_deletes_ten_acknowledged_messages_or_fewer_after_a_second(caplog: Caplog) -> None:  # SPEC G3
+    threads = ThreadsByHand(can_start=True)
+    with Wire(clock=TestClock(NOW)) as wire:
+        wire.world.threads = threads  # type: ignore[assignment]
+        invocation = invocation_in(wire.world)
+        acks, batch = Acks(invocation, invocation.log, waits=True), ten(invocation)
+        lost, late = ten(invocation, 10)[:2]
+        lost.is_lost = True
+        for delivery in (*batch[:9], *batch[:9], lost):
+            acks.add(delivery)
+        assert (threads.waits, [seconds for seconds, _ in threads.started]) == ([], [0])
+
+        def work(timeout: float | None) -> None:
+            if timeout == 2:  # the tenth `add` waits for the thread
+                threads.started[0][1]()
+            if timeout is None and wire.requests:
+                acks.close()
+
+        threads.meanwhile = work
+        acks.add(batch[9])
+        acks.add(late)
+    assert [entry["ReceiptHandle"][7:] for request in wire.requests for entry in request.entries] == [
+        f"m{n}" for n in range(10)
+    ]
+    assert (lost.is_given_up, late.is_given_up, len(threads.started)) == (False, False, 1)
+    assert threads.waits == [(2, False), (None, True), (1, True), (None, False), (1, True)]
+    assert [event.is_set for event in threads.events] == [False, False, True]
+    assert lines(caplog) == []
+
+
+@pytest.mark.parametrize(("waits", "expected"), [(True, [(2, False)]), (False, [])])
+def test_after_a_delete_was_awaited_in_vain_no_other_one_is(waits: bool, expected: Any) -> None:  # SPEC G6
+    threads = ThreadsByHand(can_start=True)
+    invocation = invocation_in(World(TestClock(NOW), threads=threads))  # type: ignore[arg-type]
+    acks = Acks(invocation, invocation.log, waits=waits)
+    for delivery in (*ten(invocation), *ten(invocation, 10)):
+        acks.add(delivery)
+    assert (threads.waits, len(threads.started)) == (expected, 1)
+
+
+OF_ALL = "3 acknowledged messages were not deleted. Lambda deletes them after the response."
+OF_ONE = "The message is acknowledged, but it was not deleted. Lambda deletes it after the response."
+
+
+@pytest.mark.parametrize(
+    ("error", "refused", "remaining", "texts", "goes_on"),
+    [
+        (None, "", 30, [], True),
+        (None, "m1", 30, [OF_ONE], True),
+        (None, "m0 m1 m2", 30, [OF_ONE] * 3, True),
+        (client_error("RequestThrottled"), "", 30, [OF_ALL], True),
+        (OSError("no"), "", 30, [OF_ALL], False),
+        (OutOfTime("no time left"), "", 30, [], False),
+        (client_error("AccessDenied"), "", 30, [], False),
+        (None, "", 10, [], False),  # without a thread, there is no time to wait for the answer
+    ],
+    ids=str,
+)
+def test_no_more_messages_are_deleted_early_if_that_would_fail_or_cost_time(
+    error: Any, refused: str, remaining: float, texts: list[str], goes_on: bool, caplog: Caplog
+) -> None:  # SPEC G3, G6
+    with Wire() as wire:
+        wire.world.threads = ThreadsByHand()  # type: ignore[assignment]
+        invocation = invocation_in(wire.world, remaining)
+        acks = Acks(invocation, invocation.log, waits=False)
+        wire.fails[DELETE] = lambda _: error
+        handles = {f"handle-{name}" for name in refused.split()}
+        wire.refuses[DELETE] = lambda _, entry: ("InternalError", "no") if entry["ReceiptHandle"] in handles else None
+        acks._notify = [EventByHand(wire.world.threads)]  # type: ignore[arg-type, list-item]
+        waiting = acks._notify[0]
+        assert acks.delete_now(ten(invocation)[:3]) == goes_on
+        assert waiting.is_set  # type: ignore[attr-defined]
+        wire.fails.clear()
+        handles.clear()
+        acks.delete_now(ten(invocation, 10)[:2])
+    assert [len(request.entries) for request in wire.requests] == ([3, 2] if goes_on else [3][: remaining == 30])
+    assert [field(line, "text") for line in lines(caplog, "delete_failed")] == texts
+    assert len(lines(caplog, "missing_permission")) == ("AccessDenied" in str(error))
+
+
+def test_messages_that_fill_whole_requests_are_settled_while_the_others_run() -> None:  # SPEC I2
+    with Wire(queues={"orders": Queue("dead")}) as wire:
+        settlement: Any = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        deliveries = [delivery_of(Message(record(message_id=f"m{n}"), f"m{n}", invocation)) for n in range(37)]
+        dead = Outcome.dead_letter("fatal")
+        for index, delivery in enumerate(deliveries):
+            failure = Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+            outcome = dead if index >= 25 else Outcome.retry(60)
+            settlement.add(Decision(delivery, outcome, NOW, failure), early=False, may_look_up=index != 36)
+        deliveries[0].is_settled = True
+        settlement.settle_full_requests()
+        done = [n for n, delivery in enumerate(deliveries) if delivery.is_settled and delivery.is_given_up]
+        assert done == [*range(1, 21), *range(25, 35)]
+        assert sum(delivery.is_settled or delivery.is_given_up for delivery in deliveries) == 31
+        sizes = [(each.operation, len(each.entries)) for each in wire.requests if "Entries" in each.parameters]
+        assert sorted(sizes) == [(CHANGE, 10), (CHANGE, 10), (DELETE, 10), (SEND, 10)]
+        count = len(wire.requests)
+        settlement.settle_full_requests()
+        assert (len(wire.requests), settlement.owed_seconds()) == (count, pytest.approx(6 * settlement._cost))
 
 
 # the log, and lost leases

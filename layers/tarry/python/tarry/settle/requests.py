@@ -264,8 +264,7 @@ def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     errors = _traced(chunk, lookups, twice) if is_traced else _send(chunk, 0, lookups, twice)
     confirmed = [copy for copy in chunk if errors[copy.delivery.delivery_id] is None]
     kept = delete([copy.delivery for copy in confirmed], lookups)
-    ids = [copy.delivery.delivery_id for copy in chunk]
-    return [Sent(copy, errors[each], kept.get(each), each in twice) for copy, each in zip(chunk, ids, strict=True)]
+    return [Sent(copy, errors[each := copy.delivery.delivery_id], kept.get(each), each in twice) for copy in chunk]
 
 
 def _traced(chunk: Sequence[Copy], lookups: Lookups, twice: set[str]) -> dict[str, Exception | None]:
