@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,11 +44,11 @@ from tarry.settle.requests import (
     spread,
 )
 from tarry.settle.settlement import EarlyWaits, Settlement
-from tarry.settle.table_answers import patience
+from tarry.settle.table_answers import TableFailed, TableNotAsked, answer_of, answers_of, patience
 from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import OutOfTime, Refused
 from tarry.support.values import QueueArn, queue_arn
-from tarry.world import World
+from tarry.world import Interrupted, World
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, record
 from tests.wire import Queue, Request, TestClock, Wire, arn, client_error
@@ -566,6 +567,63 @@ def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_secon
     monkeypatch.setattr("tarry.settle.attempts.answers_of", lambda _, of, most: waits.append(most(of)))
     Tracking(SimpleNamespace(_is_loaded=False), invocation, invocation.log)._load()
     assert waits == [min(4, seconds)]
+
+
+def test_any_error_of_a_table_is_an_answer_but_an_interruption_ends_the_handler() -> None:  # SPEC K4, I3
+    assert answer_of(lambda: 1) == 1
+    assert type(answer_of(lambda: {}["no"])) is KeyError
+    failed = answer_of(sys.exit)
+    assert (type(failed), str(failed)) == (TableFailed, "the persistence layer raised SystemExit")
+
+    def interrupt() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        answer_of(interrupt)
+
+
+@pytest.mark.parametrize("longest", [5, 5.1])
+@pytest.mark.parametrize(("may_begin", "answers"), [(None, [1]), (lambda: True, [1]), (lambda: False, None)])
+def test_a_request_that_ends_in_time_is_made_in_the_threads_of_the_handler(
+    longest: float, may_begin: Any, answers: Any
+) -> None:  # SPEC K4
+    invocation, starts = invocation_in(World(TestClock(NOW))), list[Any]()
+    pool = SimpleNamespace(threads=ThreadsByHand(), start=starts.append)
+    pool.threads.meanwhile = lambda _: starts[0]()
+    invocation.world.keep = lambda _: pool  # type: ignore[method-assign, assignment, return-value]
+    found = answers_of([lambda: 1], invocation, may_begin=may_begin, longest=longest)
+    assert [type(answer) for answer in found] == [TableNotAsked] if answers is None else found == answers
+    assert len(starts) == (longest > 5)
+
+
+@pytest.mark.parametrize(("count", "started"), [(0, 0), (2, 2), (10, 10), (11, 10)])
+def test_at_most_ten_requests_to_a_table_are_made_at_once_and_after_a_silence_no_more(count: int, started: int) -> None:
+    invocation, starts = invocation_in(World(TestClock(NOW))), list[Any]()  # SPEC O4
+    pool = SimpleNamespace(threads=ThreadsByHand(), start=starts.append)
+    invocation.world.keep = lambda _: pool  # type: ignore[method-assign, assignment, return-value]
+    works = [lambda n=n: n for n in range(count)]
+    pool.threads.meanwhile = lambda _: starts[0]()
+    assert answers_of(works, invocation) == [*range(count)]
+    assert (len(starts), pool.threads.waits) == (started, [(5, False)] * (count > 0))
+
+    def hang() -> None:
+        raise Interrupted  # out of the pool's thread, so that no answer comes
+
+    def hang_at_the_second(_: float) -> None:
+        """The first answer comes, or just after the wait has ended; the second request hangs."""
+        pool.threads.meanwhile = lambda _: None
+        with suppress(Interrupted):
+            starts[-1]()
+        if count > 2:
+            pool.threads.events[-1].clear()
+
+    pool.threads.meanwhile = hang_at_the_second
+    works[1:2] = [hang] * (count > 0)  # type: ignore[list-item]
+    first, *others = answers_of(works, invocation) or [0]
+    assert (first, {*pool.threads.waits}) == (0, {(5, False)} if count else set())
+    assert [str(each) for each in others] == [
+        "no answer within 5.0 seconds", *["no time left to ask"] * (len(others) - 1)
+    ][: len(others)]  # fmt: skip
 
 
 def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay() -> None:
