@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from copy import copy
 from random import Random
@@ -29,6 +31,7 @@ from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.message.outcomes import RUNS_ELSEWHERE
 from tarry.record.attribute import Envelope
+from tarry.settle.copies import CannotCopy, Copy, CopyWriter, NoDeadLetterQueue, record_cut
 from tarry.settle.planner import (
     IN_PLACE,
     Planner,
@@ -42,7 +45,7 @@ from tarry.settle.planner import (
     ways_of,
     why_it_could_not_wait,
 )
-from tarry.sqs.refusals import NoAnswer, OutOfTime
+from tarry.sqs.refusals import NoAnswer, OutOfTime, message_size
 from tarry.support.values import queue_arn
 from tarry.world import World
 from tests.records import record
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 NOW = 1_767_225_600.0
 DEAD = queue_arn("arn:aws:sqs:us-east-1:123456789012:dead")
 SLOW = queue_arn("arn:aws:sqs:us-east-1:123456789012:slow")
+SOURCE = queue_arn("arn:aws:sqs:us-east-1:123456789012:orders")
 
 
 class NotToBeUsed:
@@ -405,3 +409,217 @@ def test_steps_that_are_asked_once_more_cannot_have_the_message_run_or_sent_agai
     passed_on = planner.start(resend, situation(limits))
     assert (passed_on.decided.outcome.kind, passed_on.is_done) == (does_not_fit, False)
     assert [notice.event for notice in passed_on.notices] == ["step_passed_on"]
+
+
+# copies
+
+AT = "2026-01-01T00:00:00.000Z"
+BASE = {"v": 1, "sum": "44136fa355b3678a", "id": "m1", "origin": SOURCE.text, "sent": AT}
+
+
+def writer(limit: int = 262_144, *, is_known: bool = True, steps: Any = ()) -> CopyWriter:
+    limits = dict.fromkeys((DEAD, SLOW, SOURCE), SizeLimit(limit, is_known))
+    return CopyWriter(FailureSteps([*steps]), situation(limits))
+
+
+def failure_of(delivery: Delivery) -> Failure:
+    return Failure(delivery.message, ValueError("bad"), "error", failed_at=NOW)
+
+
+def record_of(made: Copy, variant: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(made.variants[variant]["Tarry"]["StringValue"])
+    return found
+
+
+def test_a_dead_letter_has_as_much_of_its_record_as_fits_and_none_if_nothing_fits() -> None:  # SPEC F3
+    failure, dead = failure_of(delivery_in()), Outcome.dead_letter("fatal")
+
+    def made(limit: int, **more: Any) -> tuple[Copy, list[str]]:
+        return (of := writer(limit, **more)).dead_letter(failure, dead, NOW), [each.event for each in of.notices]
+
+    whole = made(262_144)[0]
+    assert (whole.body, whole.target, whole.delay, whole.until) == ("{}", DEAD, 0, None)
+    assert record_of(whole)["failure"]["reason"] == "fatal"
+    size = whole.size
+    for limit, room in ((size, 0), (size + 7, 7)):
+        copy, notices = made(limit)
+        assert (copy.variants, copy.room, copy.record, notices) == (whole.variants, room, record_of(whole), [])
+    cut, notices = made(size - 1)
+    assert (cut.size < size, cut.record, notices) == (True, None, ["record_cut"])
+    for limit in (2, 50):
+        without, notices = made(limit)
+        assert (without.variants, without.room, without.record, notices) == ([{}], 0, None, ["record_in_log"])
+    with pytest.raises(NoDeadLetterQueue, match="it has 2 bytes, and dead accepts 1: raise its MaximumMessageSize"):
+        made(1)
+    unknown, _ = made(262_144, is_known=False)
+    assert [*unknown.variants] == [whole.variants[0], unknown.variants[1], {}]
+    assert (record_of(unknown, 1)["failure"].keys(), unknown.room) == ({"reason", "attempts", "failed_at"}, 0)
+    assert unknown.size == size
+    least, _ = made(message_size("{}", unknown.variants[1]), is_known=False)
+    assert [*least.variants] == [unknown.variants[1], {}]  # none is lighter
+
+
+def test_a_record_without_a_body_is_sent_on_only_with_another_one() -> None:  # SPEC E3
+    delivery = delivery_in()
+    del delivery.record["body"]
+    failure, decisions = failure_of(delivery), [Decision(delivery, Outcome.resend(), NOW, failure_of(delivery))]
+    decisions.append(Decision(delivery, Outcome.resend(body="[]"), NOW, failure))
+    for make in (
+        lambda: writer().dead_letter(failure, Outcome.dead_letter("fatal"), NOW),
+        lambda: writer().resend(failure, decisions[0]),
+        lambda: writer().waiting(decisions[0], NOW),
+    ):
+        with pytest.raises(NoDeadLetterQueue, match="its record has no body to send"):
+            make()
+    assert writer().resend(failure, decisions[1]).body == "[]"
+
+
+@pytest.mark.parametrize(("count", "name", "fits"), [(9, "a", True), (10, "a", False), (1, "Tarry", False)])
+def test_a_copy_has_its_record_or_is_not_sent(count: int, name: str, fits: bool) -> None:  # SPEC E6, F3
+    given = {f"{name}{n}" if n else name: {"dataType": "String", "stringValue": "x"} for n in range(count)}
+    delivery = delivery_in(attributes=given)
+    decision = Decision(delivery, Outcome.resend("slow", 60), NOW, failure_of(delivery))
+    dead_letter = writer().dead_letter(decision.failure, decision.outcome, NOW)  # type: ignore[arg-type]
+    if fits:
+        assert {*writer().resend(decision.failure, decision).variants[0]} == {*given, "Tarry"}  # type: ignore[arg-type]
+        assert {*dead_letter.variants[0]} == {*given, "Tarry"}
+        return
+    for make in (lambda: writer().resend(decision.failure, decision), lambda: writer().waiting(decision, NOW)):  # type: ignore[arg-type]
+        with pytest.raises(CannotCopy, match="there is no space for its Tarry attribute"):
+            make()
+    assert {*dead_letter.variants[0]} == {*given}
+
+
+@pytest.mark.parametrize(
+    ("changes", "delay", "until", "fields"),
+    [
+        ({"queue": "slow", "delay": 60, "note": {"n": 1}}, 59, 60, {"steps": {"n": 1}}),
+        ({"queue": "slow", "delay": 901}, 900, 901, {}),
+        ({"queue": "slow", "delay": 902}, 900, 902, {"due": NOW + 902}),  # a second has passed since the verdict
+        ({}, None, None, {}),
+        ({"body": "{}", "attributes": {"a": "b"}}, None, None, {}),
+        ({"body": "[]"}, None, None, {"sum": "4f53cda18c2baa0c", "edited": "2026-01-01T00:00:01.000Z"}),
+        ({"attributes": {}}, None, None, {"edited": "2026-01-01T00:00:01.000Z"}),
+        ({"queue": "slow.fifo", "delay": None}, None, None, {}),
+    ],
+    ids=repr,
+)
+def test_a_copy_carries_the_attempts_and_when_it_is_due(
+    changes: dict[str, Any], delay: int | None, until: float | None, fields: dict[str, Any]
+) -> None:  # SPEC E3, E6, J4
+    delivery = delivery_in(receives=3, attributes={"a": {"dataType": "String", "stringValue": "b"}})
+    failure, outcome = (
+        failure_of(delivery),
+        Outcome.resend(changes.pop("queue", None), changes.pop("delay", None), **changes),
+    )
+    of = writer()
+    limits: Any = of._situation.limits
+    limits[queue_arn(f"{SLOW.text}.fifo")] = limits[SLOW]
+    copy = of.resend(failure, Decision(delivery, outcome, NOW, failure))
+    found = record_of(copy)
+    history, failed = found.pop("history"), found.pop("failure")
+    assert found == {**BASE, "carried": 3, "hops": 1, **fields}
+    assert (copy.delay, copy.until) == (delay, until and NOW + until)
+    assert (copy.body, failed["attempts"]) == (changes.get("body", "{}"), 3)
+    assert [entry.get("delay") for entry in history] == [outcome.delay]
+    assert ("a" in copy.variants[0]) == (changes.get("attributes", {"a"}) != {})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "until", "due", "delay", "fields", "waits"),
+    [
+        (Outcome.defer(60), 60, None, 59, {"carried": 4}, None),
+        (Outcome.wait(60), 60, 60, 59, {"carried": 4}, None),
+        (Outcome.wait(43_200), 43_200, 50_000, 900, {"carried": 4, "due": NOW + 50_000}, None),  # as it was sent
+        (Outcome("wait", 60, RUNS_ELSEWHERE), 60, None, 59, {"carried": 4}, None),
+        (Outcome.retry(5_000), 5_000, None, 900, {"carried": 5, "due": NOW + 5_000}, 5_000),
+        (Outcome.retry(0), 0.5, None, 0, {"carried": 5}, 1),
+        (Outcome.unhandled(), -1, None, 0, {"carried": 5}, 0),
+    ],
+    ids=repr,
+)
+def test_a_copy_that_waits_carries_the_attempts_before_this_one_unless_it_has_failed(
+    outcome: Outcome, until: float, due: float | None, delay: int, fields: dict[str, Any], waits: int | None
+) -> None:  # SPEC C2, J4, J5
+    delivery, failed = delivery_in(receives=3), outcome.kind in ("retry", "unhandled")
+    envelope = {"id": "m1", "carried": 2, "hops": 3, **({} if due is None else {"due": NOW + due})}
+    delivery.envelope = Envelope({"v": 1, **envelope}, NOW)
+    carried = fields["carried"] - (due is not None)  # its first receive only hid it
+    decision = Decision(delivery, outcome, NOW, failure_of(delivery) if failed else None)
+    found = record_of(copy := writer().waiting(decision, NOW + until))
+    history, failure = found.pop("history", []), found.pop("failure", None)
+    assert found == {**BASE, **fields, "carried": carried, "hops": 4}
+    assert (copy.delay, copy.until, copy.target, copy.body) == (delay, NOW + until, SOURCE, "{}")
+    assert ([entry["delay"] for entry in history], failure is not None) == ([] if waits is None else [waits], failed)
+
+
+def test_the_log_says_what_a_copy_lacks_and_which_hook_has_failed() -> None:  # SPEC F3, F6
+    def raises(_: Any) -> Any:
+        raise KeyError
+
+    def unreadable(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "failure": {"message": 7}}
+
+    attribute = {"dataType": "String", "stringValue": "x"}
+    delivery = delivery_in(attributes={"AWS.a": attribute, "Amazon.b": attribute, "c": attribute})
+    texts, records = list[tuple[str, str]](), list[dict[str, Any]]()
+    for options in ({}, {"enrich": raises}, {"redact": raises}, {"redact": unreadable}, {"enrich": lambda _: {"a": 1}}):
+        of = writer(steps=[DeadLetter(**options)])  # type: ignore[arg-type]
+        copy = of.dead_letter(failure_of(delivery), Outcome.dead_letter("fatal"), NOW)
+        records.append(record_of(copy))
+        texts += [(notice.event, notice.text) for notice in of.notices if notice.level == logging.ERROR]
+        left_out = [notice.text for notice in of.notices if notice.level == logging.WARNING]
+        assert left_out == [
+            "Copied without the attributes AWS.a, Amazon.b: SQS refuses names that begin with AWS. or Amazon."
+        ]
+        assert {*copy.variants[0]} == {"c", "Tarry"}
+    only = "Only the ids, the reason and the type are kept."
+    assert texts == [
+        ("enrich_failed", "DeadLetter's enrich raised, or returned no JSON (KeyError). The dead letter has no extra."),
+        ("redact_failed", f"DeadLetter's redact raised (KeyError). {only}"),
+        (
+            "redact_failed",
+            f"DeadLetter's redact returned an invalid record (tarry.record.attribute.UnreadableRecord). {only}",
+        ),
+    ]
+    plain, without_extra, *least, with_extra = records
+    assert (without_extra, with_extra) == (plain, {**plain, "extra": {"a": 1}})
+    failed = {name: plain["failure"][name] for name in ("reason", "attempts", "failed_at", "type")}
+    assert least == [{**BASE, "failure": failed}] * 2
+
+
+def test_the_log_has_the_whole_record_or_its_least_part() -> None:  # SPEC F3
+    record = {**BASE, "failure": {"reason": "error", "attempts": 1, "message": "x" * 70_000}}
+    shown: Any = record_cut(record)
+    assert (shown.event, shown.level) == ("record_cut", logging.WARNING)
+    assert 60_000 < len(shown.more["record"]["failure"]["message"]) < 65_536
+    too_large = {**BASE, "steps": {str(n): n for n in range(20_000)}, "failure": {"reason": "error", "message": "no"}}
+    assert record_cut(too_large).more["record"] == {**too_large, "failure": {"reason": "error"}}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failed", "way", "reason", "text"),
+    [
+        (Outcome.resend("slow"), "exhausted", "last_resort", "exhausted", "bad"),
+        (Outcome.dead_letter("mine", "slow"), "error", "last_resort", "mine", "bad"),
+        (Outcome.unhandled(), "error", "expiring", "expiring", "bad"),
+        (Outcome.defer(60), None, "last_resort", "expiring", "deferred for 60 s at the queue's last delivery"),
+        (Outcome("defer", 60, "circuit_open"), None, "last_resort", "expiring", "deferred for 60 s"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_message_that_sqs_would_move_or_delete_is_dead_lettered_for_the_reason_of_its_failure(
+    outcome: Outcome, failed: str | None, way: Any, reason: str, text: str
+) -> None:  # SPEC C8, C10
+    delivery = delivery_in()
+    failure = failed and Failure(delivery.message, ValueError("bad"), failed, failed_at=NOW)
+    decision = Decision(delivery, outcome, NOW, failure or None)
+    planner, limits = Planner(RetryPolicy(5), FailureSteps([])), {DEAD: SizeLimit(262_144, is_known=True)}
+    plan = SettlementPlan(decision, decision, (Way(way), IN_PLACE))
+    letter = planner.go_on(plan, situation(limits))
+    assert (letter.decided, letter.decision.outcome) == (decision, Outcome.dead_letter(reason))
+    assert letter.copy is not None
+    of_letter = record_of(letter.copy)["failure"]
+    assert (of_letter["reason"], of_letter["message"][: len(text)]) == (reason, text)
+    again = planner.go_on(plan.changed(tried=frozenset([DEAD])), situation(limits))
+    assert (again.copy, again.ways, again.not_sent) == (None, (IN_PLACE,), ())
