@@ -416,33 +416,15 @@ def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_i
 # the size limit; tests/unit/test_copies.py has messages and errors of any size
 
 
-def long_winded(message: Message) -> None:
-    raise CardWasDeclined("x" * 50_000 + "é" * 50_000)
-
-
-def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_queue(caplog: Caplog) -> None:
-    wire = limited_to(1024)  # SPEC F5, F3
-    assert invoke(wire, record("x" * 1025, "big"), record("y", "small")) == ["big"]
-    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["y"]
-    assert wire.visibilities() == {"handle-big": 900}
-    assert "1024" in line_of(caplog, "unhandled", "big").getMessage()
-
-
-def unknown_limit(limit: int, *, whole_call: bool = False) -> Wire:
+def unknown_limit(limit: int) -> Wire:
     """A wire where the dead-letter queue allows ``limit`` bytes, which tarry has no permission to read."""
-    text = f"One or more parameters are invalid. Reason: Message must be shorter than {limit} bytes."
-
-    wire = orders()
-    denied, too_large = client_error("AccessDenied"), client_error("InvalidParameterValue", text)
+    too_large = (
+        "InvalidParameterValue",
+        f"One or more parameters are invalid. Message must be shorter than {limit} bytes.",
+    )
+    wire, denied = orders(), client_error("AccessDenied")
     wire.fails["GetQueueAttributes"] = lambda request: denied if request.queue == "orders-dlq" else None
-    if whole_call:
-        wire.fails["SendMessageBatch"] = lambda request: (
-            too_large if max(map(size_of, request.entries)) > limit else None
-        )
-    else:
-        wire.refuses["SendMessageBatch"] = lambda _, each: (
-            ("InvalidParameterValue", text) if size_of(each) > limit else None
-        )
+    wire.refuses["SendMessageBatch"] = lambda _, each: too_large if size_of(each) > limit else None
     return wire
 
 
@@ -456,25 +438,6 @@ def test_an_unknown_size_limit_is_assumed_to_be_1_mib_and_a_body_beyond_it_waits
     assert invoke(wire, record("x" * 90)) == ["m1"]
     assert (wire.sent("DeleteMessageBatch"), wire.visibilities()) == ([], {"handle-m1": 900})
     assert "must be shorter than 50 bytes" in field(line_of(caplog, "unhandled"), "not_sent")
-
-
-@pytest.mark.parametrize("whole_call", [False, True], ids=["entry refused", "call refused"])
-@pytest.mark.parametrize("limit", [1_000, 100], ids=["some room", "hardly any room"])
-def test_a_dead_letter_refused_for_its_size_is_sent_with_the_smallest_failure_record_or_none(
-    limit: int, whole_call: bool, caplog: Caplog
-) -> None:  # SPEC F1, F3, G1
-    wire = unknown_limit(limit, whole_call=whole_call)
-    small = record("y", "m2")
-    assert invoke(wire, record("x" * 90), *([small] if limit > 100 else []), handler=consumer_of(long_winded)) == []
-    accepted = {entry["MessageBody"]: entry for _, entry in wire.accepted if "MessageBody" in entry}
-    sent = accepted.pop("x" * 90)
-    if limit == 100:
-        assert "MessageAttributes" not in sent
-    else:
-        smallest = json.loads(sent["MessageAttributes"]["Tarry"]["StringValue"])
-        assert (smallest["id"], smallest["failure"]["reason"], [*accepted]) == ("m1", "fatal", ["y"])
-    logged = {field(line, "message_id"): each for line in lines(caplog) if (each := field(line, "record"))}
-    assert logged["m1"]["failure"]["message"].startswith("x" * 50_000)
 
 
 # redact

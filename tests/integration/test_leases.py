@@ -2,7 +2,6 @@
 
 import math
 import re
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -396,26 +395,6 @@ def test_an_extension_that_hangs_delays_the_response_by_two_seconds_at_most(sand
     assert sandbox.elapsed - began - 10.5 <= 2.5
 
 
-def test_an_interval_above_the_visibility_timeout_is_logged_with_a_remedy(sandbox: Sandbox, caplog: Caplog) -> None:
-    run = KeepaliveRun(sandbox, lambda _: sandbox.sleep(300), keepalive=45)  # SPEC I4
-    run.of("order", until=lambda: sandbox.elapsed > 100)
-    text = field(lines(caplog, "keepalive_too_long")[0], "text")
-    assert all(part in text for part in ("keepalive=45 is too long", "Set keepalive=10"))
-
-
-def test_no_lease_is_extended_beyond_the_12_hour_limit_of_sqs() -> None:  # SPEC I4, C6
-    """The message was received 12 hours minus 10 seconds ago. The threads are real."""
-    extended, wire = threading.Event(), orders(visibility_timeout=43_200)
-
-    @consumer(keepalive=0.01)
-    def handler(message: Message) -> None:
-        assert extended.wait(60)
-
-    wire.fails[CHANGE] = lambda _: extended.set()
-    assert settle(handler, event(entry("a1", age=43_190, queue="orders")), wire, remaining=900)[0] == []
-    assert wire.visibilities() == {"handle-a1": 9}
-
-
 # message.extend
 
 
@@ -631,28 +610,6 @@ def test_an_async_handler_does_not_wait_for_the_deletes() -> None:  # SPEC G3
     assert [len(request) for request in deleted(in_threads)] == [10] * 3
 
 
-@pytest.mark.parametrize(
-    ("error", "invocations", "deletes", "event", "text"),
-    [
-        pytest.param(OSError("no route"), 1, 1, "delete_failed", "10 acknowledged messages were not", id="no answer"),
-        pytest.param(client_error("ThrottlingException"), 1, 10, None, "", id="throttle"),
-        pytest.param(client_error("AccessDenied", status=403), 2, 2, "missing_permission", "sqs:", id="denied"),
-    ],
-)
-def test_messages_that_cannot_be_deleted_are_left_to_lambda(
-    error: Exception, invocations: int, deletes: int, event: str | None, text: str, caplog: Caplog
-) -> None:
-    """SPEC A8, G3, G6. No more deletes are sent, except after a throttle; a missing permission is logged once."""
-    wire, handler = orders(), eager()
-    wire.fails[DELETE] = error
-    for _ in range(invocations):
-        assert settle(handler, batch_of(100), wire)[0] == []
-    assert len(deleted(wire)) == deletes
-    if event:
-        [line] = lines(caplog)
-        assert (field(line, "event"), text in field(line, "text")) == (event, True)
-
-
 def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # SPEC A2, G3
     waits: list[object] = []
 
@@ -686,27 +643,3 @@ def test_invalid_settings_are_refused(name: str, text: str, odd: list[Any]) -> N
     for each in odd:
         with pytest.raises(ConfigurationError, match=f"{text}.*{re.escape(repr(each))}"):
             consumer(**{name: each})(lambda message: None)
-
-
-@pytest.mark.parametrize(
-    ("fault", "count", "seconds", "longest", "requests", "events"),
-    [
-        # each message is acknowledged alone, and deleted after a second
-        pytest.param("denied", 3, 3, 60, 1, ["missing_permission"], id="a lone delete is denied"),
-        pytest.param("hang", 100, 0, 2, None, [], id="a delete hangs"),
-    ],
-)
-def test_no_more_deletes_are_sent_after_a_lone_one_was_denied_and_one_that_hangs_delays_the_batch_by_two_seconds(
-    fault: str, count: int, seconds: int, longest: int, requests: Any, events: Any, sandbox: Sandbox, caplog: Caplog
-) -> None:  # SPEC A8, G3, G6
-    ended: list[float] = []
-    sandbox.faults.add(fault, operation=DELETE, times=None)
-    handler = eager(lambda _: (sandbox.sleep(seconds), ended.append(sandbox.elapsed))[1])
-    work(sandbox, handler, *map(str, range(count)), batch_size=100, window=1)
-    report = sandbox.run()
-    assert (report.settled, len(ended)) == (True, count)
-    assert ended[-1] - ended[0] <= longest
-    if requests:
-        asked = [each.fields for each in report.events if each.what == "request"]
-        own = [each for each in asked if each["operation"] == DELETE and "request_id" in each]
-        assert (len(own), [field(line, "event") for line in lines(caplog)]) == (requests, events)

@@ -9,13 +9,7 @@ import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from tarry import Batch, Message, Undecodable, batch_consumer, consumer
-from tarry.message.delivery import Delivery
-from tarry.message.invocation import Invocation
-from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import body_sum
-from tarry.settle.requests import VisibilityChange, extend_leases
-from tarry.sqs.client import Lookups, Requests
-from tests.loglines import Caplog, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, record
 from tests.wire import Wire
 
@@ -200,21 +194,3 @@ def error_of(message: Message, name: str) -> str:
     with pytest.raises(AttributeError) as raised:
         getattr(message, name)
     return str(raised.value)
-
-
-@pytest.mark.parametrize("is_given_up", [False, True])
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_message_being_settled_does_not_lose_its_lease(is_given_up: bool, ended: bool, caplog: Caplog) -> None:
-    # SPEC I4
-    wire, log = Wire(), Log("handler", LogOptions())
-    wire.refuses["ChangeMessageVisibilityBatch"] = lambda *_: ("ReceiptHandleIsInvalid", "")
-    with wire:
-        invocation = Invocation(wire.world, Context(), lambda _: 5, log)
-        delivery = Delivery(batch_of(1)["Records"][0], "m0", invocation)
-        if ended:
-            delivery.visible_at = invocation.now() - 1
-        delivery.is_given_up = is_given_up
-        lookups = Lookups(Requests(invocation), log)
-        extend_leases([VisibilityChange(delivery, 60)], lookups, log, 1, "it is only reported as failed")
-    assert delivery.is_lost is not is_given_up
-    assert len(lines(caplog, "lease_lost")) == (0 if is_given_up else 1)
