@@ -46,7 +46,7 @@ from tarry.settle.planner import (
     why_it_could_not_wait,
 )
 from tarry.sqs.refusals import NoAnswer, OutOfTime, message_size
-from tarry.support.values import queue_arn
+from tarry.support.values import PAGES, queue_arn
 from tarry.world import World
 from tests.records import record
 from tests.wire import TestClock
@@ -414,6 +414,7 @@ def test_steps_that_are_asked_once_more_cannot_have_the_message_run_or_sent_agai
 # copies
 
 AT = "2026-01-01T00:00:00.000Z"
+AT_SIXTEEN = "Lambda stops at about 16, unless RecursiveLoop is Allow."
 BASE = {"v": 1, "sum": "44136fa355b3678a", "id": "m1", "origin": SOURCE.text, "sent": AT}
 
 
@@ -623,3 +624,27 @@ def test_a_message_that_sqs_would_move_or_delete_is_dead_lettered_for_the_reason
     assert (of_letter["reason"], of_letter["message"][: len(text)]) == (reason, text)
     again = planner.go_on(plan.changed(tried=frozenset([DEAD])), situation(limits))
     assert (again.copy, again.ways, again.not_sent) == (None, (IN_PLACE,), ())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "hops", "texts"),
+    [
+        (Outcome.resend("slow"), RETENTION, 10, []),
+        (Outcome.resend("slow"), RETENTION, 11, [f"The message was sent again 12 times. {AT_SIXTEEN}"]),
+        (Outcome.dead_letter("fatal"), RETENTION, 20, []),
+        (Outcome.retry(400), 4_000, 10, []),
+        (Outcome.retry(400), 4_000, 20, [f"The message was sent again 21 times. {AT_SIXTEEN}"]),
+        (Outcome.defer(60), RETENTION, 10, []),
+        (Outcome.defer(60), RETENTION, 11, ["The message was sent again 11 times, so it is deferred in place: Lambda "
+         f"stops a function at about 16. See RecursiveLoop in {PAGES}/reference/permissions.md."]),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_from_the_twelfth_hop_the_log_says_that_lambda_stops_such_a_loop(
+    outcome: Outcome, left: float, hops: int, texts: list[str]
+) -> None:  # SPEC E8, J5
+    delivery = delivery_in(left=left, hops=hops)
+    limits = dict.fromkeys((DEAD, SLOW, SOURCE), SizeLimit(262_144, is_known=True))
+    decision = Decision(delivery, outcome, NOW, failure_of(delivery))
+    plan = Planner(RetryPolicy(5), FailureSteps([])).start(decision, situation(limits))
+    assert [(notice.event, notice.text) for notice in plan.notices] == [("many_hops", text) for text in texts]

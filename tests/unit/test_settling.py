@@ -1248,6 +1248,131 @@ def test_an_early_delay_that_sqs_did_not_confirm_is_requested_once_more_only_bef
     assert field(found["m1"], "not_settled") == (None if "m1" in asked else over)
 
 
+def failing(invocation: Invocation, outcome: Outcome, name: str = "m1", **fields: Any) -> Decision:
+    """Return the decision on a message that has failed now."""
+    delivery = delivery_of(Message(record(message_id=name, **fields), name, invocation))
+    invocation.deliveries[name] = delivery
+    failure = Failure(delivery.message, ValueError("bad"), "fatal", failed_at=invocation.now())
+    return Decision(delivery, outcome, invocation.now(), failure)
+
+
+@pytest.mark.parametrize(("dead_letter", "requests"), [("dead", 2), (None, 1)])
+def test_the_facts_of_a_queue_and_its_target_are_fetched_until_they_are_known(
+    dead_letter: str | None, requests: int
+) -> None:  # SPEC C8, I2
+    threads, done = ThreadsByHand(can_start=True), list[bool]()
+    with Wire(queues={"orders": Queue(dead_letter)}) as wire:
+        wire.world.threads = threads  # type: ignore[assignment]
+        settlement = settlement_in(wire)
+        delivery = settlement.lookups.requests.invocation.delivery("m1", record())
+        for is_fetched in (True, False):
+            assert settlement.fetch(delivery, lambda: done.append(True)) == is_fetched
+            for _, work in threads.started:
+                work()
+            threads.started.clear()
+        assert (wire.operations, done) == (["GetQueueAttributes"] * requests, [True])
+    with Wire(queues={"orders": Queue("dead")}) as wire:
+        settlement = settlement_in(wire)
+        settlement.lookups.source(delivery.source)
+        wire.world.threads = threads  # type: ignore[assignment]
+        assert settlement.fetch(delivery, print)  # the size limit of the target is missing
+
+
+@pytest.mark.parametrize("error", [None, OSError("no")])
+def test_on_fifo_a_copy_is_sent_before_the_group_goes_on(error: Exception | None) -> None:  # SPEC H1
+    with Wire(queues={"orders.fifo": Queue("dead.fifo")}, fails={SEND: error} if error else {}) as wire:
+        settlement = settlement_in(wire)
+        decision = failing(settlement.lookups.requests.invocation, Outcome.dead_letter("fatal"), queue="orders.fifo")
+        assert settlement.send_now(decision) == (error is None)
+        assert wire.acts == [SEND, DELETE][: 1 + (error is None)]
+        assert settlement.owed_seconds() == 0.002 * (error is not None)
+        settlement.finish()
+    assert wire.visibilities() == ({} if error is None else {"handle-m1": 240})
+
+
+def test_messages_are_settled_in_the_order_of_the_batch() -> None:  # SPEC G6
+    with Wire(queues={"orders": Queue()}) as wire:
+        settlement = settlement_in(wire)
+        invocation, place = settlement.lookups.requests.invocation, {f"m{n}": n for n in range(6)}
+        for name in ("m5", "m0", "m3"):
+            settlement.add(failing(invocation, Outcome.retry(60), name), early=False)
+        for name in ("m4", "m1", "m2"):
+            delivery = invocation.delivery(name, record(message_id=name))
+            settlement.add(Decision(delivery, Outcome.release(), NOW), early=False)
+        settlement.sort(place.__getitem__)
+        settlement.finish()
+    asked = [[entry["ReceiptHandle"][7:] for entry in request.entries] for request in wire.sent(CHANGE)]
+    assert asked == [["m0", "m3", "m5"], ["m1", "m2", "m4"]]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_message_that_waited_for_a_look_up_is_settled_early_once_that_is_made(early: bool) -> None:  # SPEC C11, E6
+    threads = ThreadsByHand()
+    with Wire(queues={"orders": Queue("dead", visibility_timeout=29)}) as wire:
+        settlement = settlement_in(wire)
+        decision = failing(settlement.lookups.requests.invocation, Outcome.dead_letter("fatal"))
+        settlement.lookups.source(decision.delivery.source)
+        wire.world.threads = threads  # type: ignore[assignment]
+        settlement.add(decision, early=early, may_look_up=False)
+        assert (settlement.needed_by(decision.delivery), threads.started) == (QueueArn(arn("dead")), [])
+        settlement.go_on(decision.delivery, early=early)
+        assert (settlement.needed_by(decision.delivery), len(threads.started)) == (None, early)
+
+
+def test_on_fifo_only_a_handle_that_may_have_expired_is_tested_before_a_send(caplog: Caplog) -> None:  # SPEC E6
+    queues = {"orders": Queue("dead"), "orders.fifo": Queue("dead.fifo", 15, 60)}
+    with Wire(queues=queues, clock=TestClock(NOW)) as wire:
+        settlement = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        batch = [("s", "orders"), ("fresh", "orders.fifo"), ("old", "orders.fifo"), ("gone", "orders.fifo")]
+        ages = {"old": 30, "gone": 31, "fresh": 29}
+        for name, queue in batch:
+            received_at, group = NOW - ages.get(name, 59), None if queue == "orders" else name
+            dead = Outcome.dead_letter("fatal")
+            settlement.add(
+                failing(invocation, dead, name, queue=queue, received_at=received_at, group=group), early=False
+            )
+        wire.refuses[CHANGE] = lambda _, entry: STALE if entry["ReceiptHandle"] == "handle-gone" else None
+        settlement.finish()
+        assert wire.visibilities() == {"handle-old": 60, "handle-gone": 60}
+    assert sorted(each["id"] for each in wire.envelopes()) == ["fresh", "old", "s"]
+    [line] = lines(caplog, "lease_lost")
+    text = "SQS refuses the receipt handle. The message is not sent on, and only reported as failed."
+    assert (field(line, "message_id"), field(line, "text"), line.levelname) == ("gone", text, "WARNING")
+    old, gone = (invocation.deliveries[name] for name in ("old", "gone"))
+    assert (old.visible_at, gone.is_lost, gone.is_settled, gone.is_done) == (NOW + 60, True, True, False)
+    assert [field(line, "delay") for line in lines(caplog, "unhandled")] == [None]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_message_is_in_the_store_before_it_is_shown_again_and_is_spent_if_it_cannot_be(early: bool) -> None:
+    store, seen = MemoryAttempts(), list[dict[str, Any]]()  # SPEC O1, O4
+    with Wire(queues={"orders": Queue("dead")}, clock=TestClock(NOW)) as wire:
+        wire.fails[CHANGE] = lambda _: seen.append(dict(store.records["orders#m1"]))  # type: ignore[func-returns-value]
+        settlement = settlement_in(wire)
+        invocation = settlement.lookups.requests.invocation
+        invocation.attempt_store, invocation.max_attempts_of = store, lambda _: 3
+        wire.world.threads = ThreadsByHand()  # type: ignore[assignment]
+        first = failing(invocation, Outcome.retry(5), "m1")
+        settlement.add(first, early=False)
+        if early:
+            settlement.executor.request_early([first.delivery])
+        settlement.finish()
+        assert [each["next_try"] for each in seen] == [NOW + 5]
+        store.write = lambda _: {}["no"]  # type: ignore[method-assign]
+        spent, traced = (failing(invocation, Outcome.retry(5), name, receives=3) for name in ("m2", "m3"))
+        spent.delivery.stored, traced.delivery.stored = (
+            {"runs": {1}, "deliveries": {1}},
+            {"runs": {1}, "deliveries": {1, 2}},
+        )
+        for decision in (spent, traced):
+            settlement.add(decision, early=False)
+        settlement.executor.wait_in_place([spent.delivery, traced.delivery], early=early)
+    assert (spent.delivery.is_untraced, traced.delivery.is_untraced) == (True, False)
+    assert (spent.delivery.outcome, spent.delivery.is_done) == (Outcome.dead_letter("fatal"), True)
+    assert [request.operation for request in wire.requests][-3:] == [SEND, DELETE, CHANGE]
+
+
 def test_each_acknowledged_message_is_named_whose_delete_is_not_confirmed(caplog: Caplog) -> None:  # SPEC I3, L2
     with Wire() as wire:
         settlement = settlement_in(wire)
