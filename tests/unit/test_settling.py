@@ -1,5 +1,6 @@
 """Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
 
+import asyncio
 import hashlib
 import math
 import sys
@@ -28,7 +29,7 @@ from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
-from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, trace_of
+from tarry.settle.attempts import Tracking, _what_to_do, change_of, start_of, trace_of, tracking_of
 from tarry.settle.copies import Copy, NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.eager_acks import Acks
 from tarry.settle.extending import Keepalive, extend
@@ -44,7 +45,7 @@ from tarry.settle.requests import (
     spread,
 )
 from tarry.settle.settlement import EarlyWaits, Settlement
-from tarry.settle.table_answers import TableFailed, TableNotAsked, answer_of, answers_of, patience
+from tarry.settle.table_answers import TableFailed, TableNotAsked, answer_of, answer_to_task, answers_of, patience
 from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import OutOfTime, Refused
 from tarry.support.values import QueueArn, queue_arn
@@ -626,15 +627,41 @@ def test_at_most_ten_requests_to_a_table_are_made_at_once_and_after_a_silence_no
     ][: len(others)]  # fmt: skip
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_task_waits_for_the_answer_of_a_table_no_longer_than_it_may(is_silent: bool) -> None:  # SPEC K4
+    invocation, timers = invocation_in(World(TestClock(NOW)), -1 if is_silent else 30), list[Any]()
+    pool: Any = SimpleNamespace(start=(lambda _: None) if is_silent else (lambda work: work()))
+    invocation.world.keep = lambda _: pool  # type: ignore[method-assign, assignment]
+
+    async def ask() -> Any:
+        loop: Any = asyncio.get_running_loop()
+        call_later = loop.call_later
+        loop.call_later = lambda *given: timers.append((given[0], call_later(*given))) or timers[-1][1]
+        return await answer_to_task(lambda: 1, invocation)
+
+    assert str(asyncio.run(ask())) == ("no answer within 0.0 seconds" if is_silent else "1")
+    assert [(seconds, timer.cancelled()) for seconds, timer in timers] == [(0 if is_silent else 5, True)]
+
+
 def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay() -> None:
     delivery = delivery_of_age()
     assert delivery.crashes is None
     delivery.invocation.attempt_store = MemoryAttempts()
     assert delivery.crashes == 0  # a first delivery has none that is known
     delivery = delivery_of_age(receives=2)
+    delivery.stored = {"runs": (1,), "deliveries": (1,), "history": ()}
+    first = start_of(delivery, None, DeadLetter(), delivery.invocation.log)
+    expires = int(NOW) + 15 * 86_400
+    base = {"queue": "orders", "message": "m1", "attempt": 2, "expires": expires, "state": "IN_FLIGHT"}
+    assert first == AttemptChange("orders#m1", 2, "start", {**base, "next_try": NOW + 30})
+    delivery.visible_at = NOW + 7.12345
+    assert start_of(delivery, None, DeadLetter(), delivery.invocation.log).fields["next_try"] == NOW + 7.123
     crash = Failure(delivery.message, ProcessCrashed("no"), "error", failed_at=NOW)
     change = start_of(delivery, crash, DeadLetter(), delivery.invocation.log)
     assert [entry["delay"] for entry in change.fields["history"]] == [0]
+    assert change.fields["failure"] == delivery.stored["failure"]
+    assert (*change.fields["history"],) == delivery.stored["history"]
+    assert delivery.stored["runs"] == (1,)
 
 
 @pytest.mark.parametrize(
@@ -800,6 +827,55 @@ def test_handlers_wait_for_half_a_second_in_all_for_the_starts_of_their_messages
     delivery = invocation.delivery("m1", record())
     assert tracking.start(delivery, change_of(delivery, "start", NOW), {"m1"})
     assert asked == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("waited", "time_left", "seconds"), [(0, 30, 1), (0.75, 30, 0.25), (0, 2, 0.5), (0.75, 2, 0.25), (0, 0.5, 0.125)]
+)
+def test_a_store_is_waited_for_a_second_in_all_and_a_quarter_of_the_time_left(
+    waited: float, time_left: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC O4
+    waits, invocation = list[float](), invocation_in(World(clock := TestClock(NOW)), time_left)
+
+    def answer(_: Any, of: Invocation, most: Any) -> list[Any]:
+        for each in (0, seconds / 2, 1):
+            clock.sleep(each)
+            waits.append(most(of))
+        return [None]
+
+    monkeypatch.setattr("tarry.settle.attempts.answers_of", answer)
+    tracking = Tracking(MemoryAttempts(), invocation, invocation.log)
+    tracking._waited = waited
+    tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)}, in_background=False)
+    assert waits == [pytest.approx(seconds), pytest.approx(seconds / 2), 0]
+    assert tracking._waited == pytest.approx(waited + seconds / 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        ("AccessDeniedException", 1), ("ResourceNotFoundException", 1), ("ValidationException", 1),
+        ("ThrottlingException", 2), ("of a fork", 0),
+    ],
+)  # fmt: skip
+def test_a_store_that_refuses_all_requests_is_not_asked_again(code: str, asked: int, caplog: Caplog) -> None:
+    calls, invocation = list[Any](), in_this_thread()  # SPEC O4
+
+    def write(changes: Any) -> None:
+        calls.append(changes)
+        raise client_error(code, "no")
+
+    invocation.attempt_store = SimpleNamespace(write=write, table="attempts")  # type: ignore[assignment]
+    tracking = tracking_of(invocation, invocation.log)
+    assert tracking_of(invocation, invocation.log) is tracking
+    invocation.began_in -= asked == 0
+    for name in ("m1", "m2"):
+        change = change_of(invocation.delivery(name, record(message_id=name)), "seen", NOW)
+        tracking.write({name: change}, in_background=False)
+    assert (len(calls), invocation.attempt_store_fails) == (asked, asked > 0)
+    text = "For now, attempts are counted by receives: their number may be too high. No message is lost."
+    found = [field(line, "text") for line in lines(caplog, "attempts_not_exact")]
+    assert [each[:26] + each[-len(text) :] for each in found] == ["The attempts table attempt" + text] * (asked > 0)
 
 
 @pytest.mark.parametrize(("takes", "waited"), [(0.75, 0), (1.0, 1.0)])
