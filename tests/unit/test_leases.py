@@ -39,7 +39,7 @@ from tests.settlement import (
     lookups_in,
     settlement_in,
 )
-from tests.wire import Queue, Request, TestClock, Wire, arn
+from tests.wire import Queue, Request, TestClock, Wire, arn, client_error
 
 
 @pytest.mark.parametrize(
@@ -348,3 +348,19 @@ def test_on_fifo_only_a_handle_that_may_have_expired_is_tested_before_a_send(cap
     old, gone = (invocation.deliveries[name] for name in ("old", "gone"))
     assert (old.visible_at, gone.is_lost, gone.is_settled, gone.is_done) == (NOW + 60, True, True, False)
     assert [field(line, "delay") for line in lines(caplog, "unhandled")] == [None]
+
+
+@pytest.mark.parametrize(("count", "sizes", "errors"), [(1, [1], 1), (2, [2, 1, 1], 0)])
+def test_a_request_that_is_refused_as_a_whole_is_repeated_entry_by_entry(
+    count: int, sizes: list[int], errors: int
+) -> None:  # SPEC C6
+    faults = [client_error("InvalidParameterValue", "one of them is odd")]
+    with Wire(fails={CHANGE: lambda _: faults.pop() if faults else None}) as wire:
+        lookups = lookups_in(wire)
+        changes = [VisibilityChange(delivery_in(lookups, name), 60) for name in IDS[:count]]
+        results = [*change_visibility(changes, lookups)]
+    assert [len(request.entries) for request in wire.requests] == sizes
+    assert ([result.change for result in results], sum(result.error is not None for result in results)) == (
+        changes,
+        errors,
+    )

@@ -92,6 +92,7 @@ TOO_LONG = client_error("AWS.SimpleQueueService.BatchRequestTooLong", "too long"
         *(([TOO_LARGE] * count, [], min(3, count + 1), None if count < 3 else TOO_LARGE[1]) for count in range(4)),
         ([], [TOO_LONG], 2, None),
         ([DENIED], [], 1, DENIED[1]),
+        ([], [client_error("InvalidParameterValue", "odd")], 1, "odd"),
         ([], [client_error("AccessDenied", "not you")], 1, "not you"),
     ],
 )
