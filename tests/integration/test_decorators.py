@@ -7,7 +7,7 @@ import inspect
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import pytest
 import sentry_sdk
@@ -246,6 +246,18 @@ class OrderRecord(SqsRecordModel):
     body: Json[Order]
 
 
+class TypedOrder(TypedDict):
+    id: str
+
+
+@runtime_checkable
+class CanBeShipped(Protocol):
+    def ship(self) -> None: ...
+
+
+namesake = type("Message", (), {"__module__": "shop"})
+
+
 class Take:
     def take(self, message: Message) -> None: ...
 
@@ -270,6 +282,10 @@ def of_record_model(record: OrderRecord) -> None: ...
 def of_message_and_context(message: Message[OrderRecord], lambda_context: Any) -> None: ...
 def of_model_and_context(record: OrderRecord, lambda_context: Any) -> None: ...
 def of_order_and_context(order: Order, lambda_context: Any) -> None: ...
+def of_either_and_context(order: Order | TypedOrder, lambda_context: Any) -> None: ...
+def of_typed(order: TypedOrder) -> None: ...
+def of_namesake(message: namesake) -> None: ...  # type: ignore[valid-type]
+def of_shippable(order: CanBeShipped) -> None: ...
 def of_dict(message: dict[str, Any]) -> None: ...
 def of_text(message: "str") -> None: ...
 def of_event(event: Any, context: Any) -> None: ...
@@ -308,10 +324,17 @@ ANNOTATIONS: list[tuple[Any, Any, str, str, str, str]] = [
             (of_message_and_context, "message, lambda_context", MODEL),
             (of_model_and_context, "record, lambda_context", MODEL),
             (of_order_and_context, "order, lambda_context", ""),
+            (of_either_and_context, "order, lambda_context", ""),
         )
     ),
     (consumer, of_record_model, "record: OrderRecord", ONE, "message: Message[Order]", PAYLOAD),
     (consumer, of_order, "order: Order", ONE, "message: Message[Order]", PAYLOAD),
+    (
+        consumer, of_typed, "order: TypedOrder", ONE, "message: Message[TypedOrder]",
+        "; message.payload is the TypedOrder",
+    ),
+    (consumer, of_namesake, "message: shop.Message", "a tarry.Message", "message: Message", ""),
+    (consumer, of_shippable, "order: CanBeShipped", ONE, "message: Message", ""),
     (consumer, of_dict, "message: dict[str, Any]", ONE, "message: Message", "; message.json() is the decoded body"),
     (consumer, of_text, "message: str", ONE, "message: Message", "; message.body is the text"),
     (
@@ -354,6 +377,8 @@ MISTAKES: list[tuple[Any, str]] = [
     (generates, "generates(message) cannot be a handler: it contains yield, so a call runs none of its code. Remove "
      "the yield"),
     (Take, 'Take cannot be a handler: it is a class. Write "handler = consumer(Take())"'),
+    (Order, 'Order cannot be a handler: it is a class. Write "def handler(message: Message) -> None:"'),
+    (lambda event, context: None, 'Write "def handler(message: Message) -> None:"'),
     (Take.take, "Take.take(self, message) cannot be a handler: it is a method without an object. Write "
      '"handler = consumer(Take().take)" below the class'),
     (Take.__dict__["of_class"], "Take.of_class cannot be a handler: it is a classmethod. Write a function outside of "
@@ -395,6 +420,8 @@ class Own(Message[Any]): ...
 def of_protocol(message: HasABody) -> None: ...
 def of_subclass(message: Own) -> None: ...
 def of_anything(message: Any, more: int = 1) -> None: ...
+def of_option(message: Message, *, more: int = 1) -> None: ...
+def of_arguments(*messages: Message) -> None: ...
 def of_either(message: Message | None) -> None: ...
 def of_unknown(message: "TypeOfATypeChecker") -> None: ...  # noqa: F821
 def of_sequence(messages: Sequence[Message]) -> None: ...
@@ -410,8 +437,8 @@ def adapted(function: Callable[[Any], None]) -> Callable[[Message], None]:
     ("make", "function"),
     [
         *((consumer, each) for each in (of_protocol, of_subclass, of_anything, of_either, of_unknown, Take().take)),
-        (consumer, TakeTraced().take),
-        (consumer, staticmethod(of_any)),
+        *((consumer, each) for each in (of_option, of_arguments, staticmethod(of_any), TakeTraced().take)),
+        *((consumer, functools.partial(each)) for each in (of_anything, adapted(of_event))),
         (consumer, adapted(of_dict)),
         (batch_consumer, of_sequence),
         (batch_consumer, of_any),

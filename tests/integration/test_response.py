@@ -380,16 +380,21 @@ def test_on_fifo_the_first_listed_message_of_each_group_has_failed_and_those_beh
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "why"),
     [
-        *(response_with("m0", odd) for odd in ("unknown", "", None, 7)),
-        *({"batchItemFailures": odd} for odd in ([{}], ["m0"], [None], "m0", {"itemIdentifier": "m0"}, 1)),
+        (response_with("m0", "unknown"), "an itemIdentifier in batchItemFailures is not the id of a message"),
+        *((response_with("m0", odd), "an entry of batchItemFailures has no") for odd in ("", None, 7, [])),
+        *(({"batchItemFailures": [odd]}, "an entry of batchItemFailures has no") for odd in ({}, "m0", None)),
+        *(({"batchItemFailures": odd}, "not a list") for odd in ("m0", {"itemIdentifier": "m0"}, 1)),
     ],
     ids=repr,
 )
-def test_a_response_that_lambda_would_refuse_fails_all_messages_without_a_verdict(value: Any) -> None:  # SPEC A4
+def test_a_response_that_lambda_would_refuse_fails_all_messages_without_a_verdict(
+    value: Any, why: str, caplog: Caplog
+) -> None:  # SPEC A4
     reported, wire = settle(batch_consumer(backoff=Fixed(60))(lambda batch: batch[1].ack() or value), batch_of(3))
     assert (reported, waits(wire)) == (["m0", "m2"], {"m0": 60, "m2": 60})
+    assert why in field(lines(caplog, "waiting_retry")[0], "error")
 
 
 class RefusingDict(dict[str, Any]):

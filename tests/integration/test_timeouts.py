@@ -203,10 +203,19 @@ async def blocks_after_a_verdict(batch: Batch) -> None:
     await blocks_the_loop(batch[1])
 
 
-@pytest.mark.parametrize("handle", [gives_verdicts, gives_verdicts_async, blocks_after_a_verdict])
-def test_an_interrupted_batch_handler_keeps_the_verdicts_it_has_given(handle: Any) -> None:  # SPEC I3, B5
+def acknowledges_all(batch: Batch) -> None:
+    batch.ack_all()
+    time.sleep(LONG)
+
+
+VERDICTS = [gives_verdicts, gives_verdicts_async, blocks_after_a_verdict]
+
+
+@pytest.mark.parametrize(("handle", "left"), [*((each, ["m1", "m2"]) for each in VERDICTS), (acknowledges_all, [])])
+def test_an_interrupted_batch_handler_keeps_the_verdicts_it_has_given(handle: Any, left: list[str]) -> None:
+    # SPEC I3, B5
     reported, wire = interrupted(batch_consumer(timeout=0.2, backoff=Fixed(60))(handle))
-    assert (reported, wire.rounded_visibilities()) == (["m1", "m2"], {"handle-m1": 60, "handle-m2": 60})
+    assert (reported, wire.rounded_visibilities()) == (left, {f"handle-{each}": 60 for each in left})
 
 
 # SIGALRM

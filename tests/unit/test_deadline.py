@@ -1,6 +1,7 @@
 """The deadline: how long messages of an invocation may still be started."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import D
 from tarry import Message, Outcome, consumer
 from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
-from tarry.run.deadline import Deadline, reserve
+from tarry.observe import tracing
+from tarry.run import deadline as deadline_module
+from tarry.run.deadline import Deadline, Watch, reserve
 from tarry.run.idempotency import Claims
 from tarry.run.idempotency_layer import Idempotency
-from tarry.world import World
+from tarry.testing import message
+from tarry.world import Interrupted, World
 from tests.records import Context, record
 from tests.tables import SlowTable
 from tests.wire import TestClock
@@ -125,7 +129,7 @@ def test_a_hook_has_the_time_that_neither_the_response_nor_settling_needs(
     seconds: float, now: float, hook_share: float, allowed: float
 ) -> None:  # SPEC I2
     some_seconds = deadline(seconds)
-    some_seconds.hook_share = hook_share
+    some_seconds.hook_share *= hook_share
     assert some_seconds.hook_seconds(1_000 + now) == pytest.approx(allowed)
 
 
@@ -200,6 +204,7 @@ def test_a_timeout_beyond_the_time_for_messages_is_cut_and_the_error_names_the_l
 
 def test_the_clock_is_read_between_messages_once_in_a_millisecond_unless_there_is_no_limit() -> None:  # SPEC I2
     thirty_seconds = deadline()
+    assert [thirty_seconds.may_start(at, waiting=5) for at in (1_029, 1_029.1)] == [True, False]  # none has run yet
     assert [thirty_seconds.check_at, Deadline(math.inf, math.inf, timeout=5).check_at] == [-math.inf, -math.inf]
     thirty_seconds.check(1_000)
     assert thirty_seconds.check_at == 1_000.001
@@ -208,3 +213,104 @@ def test_the_clock_is_read_between_messages_once_in_a_millisecond_unless_there_i
     thirty_seconds.check(1_007)
     assert thirty_seconds.may_start(1_027)  # 3 s are left: 2, as the message took since then, and the margin
     assert not thirty_seconds.may_start(1_027.1)
+
+
+# interrupting a handler
+
+OF_RUN, OF_OBSERVE, OF_USER = deadline_module.__file__, tracing.__file__, "app.py"
+
+
+def frame(*functions: tuple[str, str]) -> Any:
+    """Return a frame of the last function, called by those before it, each with its file."""
+    made = None
+    for function, file in functions:
+        made = SimpleNamespace(f_code=SimpleNamespace(co_name=function, co_filename=file), f_back=made)
+    return made
+
+
+class WatchedMessage:
+    """A message that runs from 1,000 on, with a timeout of 5 of 30 seconds, and its watch."""
+
+    def __init__(self, is_claiming: bool = False) -> None:
+        self.now, self.message = 1_000.0, message()
+        some_seconds = deadline(timeout=5)
+        self.watch = Watch(some_seconds, lambda: self.now)
+        some_seconds.check(self.now)
+        if is_claiming:
+            self.watch.is_claiming = True
+        self.watch.running = self.message
+
+    def fire(self, at: float = 1_005, frame: Any = None) -> Any:
+        self.now = at
+        return self.watch.fire(frame)
+
+    @property
+    def verdict(self) -> Any:
+        return delivery_of(self.message).verdict
+
+
+@pytest.mark.parametrize(
+    ("is_claiming", "waits", "ends"),
+    [
+        (False, {1_001: 4, 1_004.5: 0.5}, 1_005),
+        (True, {1_010: 5, 1_028: 1, 1_029: 0.05, 1_029.25: 0.05}, 1_029.5),  # a claim may end within the margin
+    ],
+)
+def test_a_message_is_interrupted_when_its_time_is_up_and_has_failed(
+    is_claiming: bool, waits: dict[float, float], ends: float
+) -> None:  # SPEC I3, K4
+    watched = WatchedMessage(is_claiming)
+    assert watched.watch.on_end(watched.message, own := ValueError()) is own
+    assert {at: watched.fire(at) for at in waits} == pytest.approx(waits)
+    assert watched.verdict is None
+    assert isinstance(watched.fire(ends), Interrupted)
+    error = watched.verdict
+    assert isinstance(error, TimeoutError)
+    again = watched.fire(ends + 1)  # its handler has caught the first one
+    assert (type(again), str(again), watched.verdict) == (Interrupted, str(error), error)
+    assert watched.watch.on_end(watched.message, again) is error
+    assert watched.watch.on_end(watched.message, None) is None
+    assert watched.verdict is None  # the message may run again within this delivery, and has the whole time
+    assert isinstance(watched.fire(ends), Interrupted)
+    assert watched.verdict not in (None, error)
+
+
+@pytest.mark.parametrize(
+    ("functions", "is_interrupted"),
+    [
+        ([("handler", OF_USER)], True),
+        ([("_end", OF_USER), ("_on_verdict", OF_USER), ("_handler_ended", OF_USER)], True),
+        ([("_on_verdict", OF_OBSERVE), ("handler", OF_RUN), ("_end", OF_RUN)], True),
+        ([("_on_verdict", OF_RUN)], False),
+        ([("handler", OF_USER), ("_on_verdict", OF_RUN), ("step", OF_USER)], False),
+        ([("_handler_ended", OF_RUN), ("now", OF_USER)], False),
+        ([("_handler_ended", OF_OBSERVE)], False),
+    ],
+)
+def test_a_message_is_not_interrupted_while_tarry_decides_on_it_or_notes_its_end(
+    functions: list[tuple[str, str]], is_interrupted: bool
+) -> None:  # SPEC I3
+    found = (watched := WatchedMessage()).fire(frame=frame(*functions))
+    assert isinstance(found, Interrupted) if is_interrupted else found == 0.05
+    assert (watched.verdict is not None) is is_interrupted
+    watched.watch.running = None
+    assert watched.fire() == 0.05
+
+
+def test_an_exporter_of_spans_is_interrupted_and_its_message_does_not_fail() -> None:  # SPEC I3, L4
+    watched = WatchedMessage()
+    found = watched.fire(frame=frame(("handler", OF_USER), ("_end", OF_OBSERVE), ("export", OF_USER)))
+    assert (type(found), watched.verdict) == (Interrupted, None)
+    assert watched.watch.on_end(watched.message, None) is None
+
+
+@pytest.mark.parametrize("raises", [Interrupted, ValueError, None])
+def test_a_verdict_before_the_interruption_holds_and_an_error_after_it_is_that_of_the_handler(raises: Any) -> None:
+    # SPEC I3, B5
+    watched, raised = WatchedMessage(), raises and raises()
+    watched.message.ack()
+    verdict = watched.verdict
+    watched.fire()
+    ended = watched.watch.on_end(watched.message, raised)
+    assert watched.verdict is verdict
+    assert isinstance(ended, TimeoutError) if raises is Interrupted else ended is raised

@@ -122,7 +122,9 @@ def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_
     delayed.executor.shares_thread = True
     for invocation in (with_claims, delayed, in_threads):
         invocation.start()
-    with_claims.deadline.ending, delayed.deadline.in_hooks, in_threads.deadline.in_hooks = 4, 3, 3
+    with_claims.deadline.ending = 4
+    for invocation in (delayed, in_threads):
+        invocation.deadline.in_hooks += 3
     for invocation, due in ((with_claims, 25), (delayed, 13), (in_threads, 10)):
         invocation.ended()
         assert invocation.executor.stops[0] == BEGAN + due

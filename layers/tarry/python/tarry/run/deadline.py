@@ -137,8 +137,7 @@ def reserve(world: World) -> float:
     """Return the seconds to keep for settling, as loading boto3 and requests are known to cost in this process."""
     seconds = REQUESTS * world.request_seconds
     wanted = seconds if seconds > MARGIN_SECONDS else MARGIN_SECONDS  # noqa: FURB136 as above
-    is_loaded = world.loading_seconds is not None or world.client_factory is not None
-    return wanted if is_loaded else wanted + seconds_to_load()
+    return wanted if world.is_loaded else wanted + seconds_to_load()
 
 
 _HERE = join(dirname(__file__), "")
@@ -255,9 +254,9 @@ def handler_traceback(raised: BaseException) -> TracebackType | None:
     return traceback_of(raised)
 
 
-def current_traceback(thread: int | None) -> TracebackType | None:
+def current_traceback(thread: int) -> TracebackType | None:
     """Return a traceback of the handler that a thread is running, by the thread's ident."""
-    frame = sys._current_frames().get(thread or 0)
+    frame = sys._current_frames().get(thread)
     trace: TracebackType | None = None
     while frame is not None and not frame.f_code.co_filename.startswith(_HERE):
         trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)

@@ -34,7 +34,7 @@ class Role(NamedTuple):
     argument: str
     passes: str
 
-    def line(self, function: object, model: str = "") -> str:
+    def line(self, function: object, model: str | None = None) -> str:
         """Return the first line of the handler as it should be written."""
         name = getattr(function, "__name__", "")
         name = name if name.isidentifier() and name != "__call__" and not isinstance(function, type) else "handler"
@@ -57,16 +57,18 @@ def refuse_mistakes(function: Any, takes_batch: bool) -> None:
     role = BATCH if takes_batch else MESSAGE
     _refuse_other_objects(function, role)
     if isinstance(function, partial):
-        return _refuse_unfit_partial(function, role)
+        _refuse_unfit_partial(function, role)
+        return
     signature = Signature.of(function)
     while signature is not None:
         _refuse_signature(signature, role)
         below = signature.function.__dict__.get("__wrapped__")
         if below is None:
-            return _refuse_annotation(signature, role)
+            _refuse_annotation(signature, role)
+            return
         module = signature.function.__globals__.get("__name__")
         if not is_of_powertools(module):
-            return None
+            return
         if ".idempotency." in str(module):
             raise ConfigurationError(
                 f"{signature.function.__qualname__} cannot be a handler: @idempotent_function takes its data as a "
@@ -75,7 +77,6 @@ def refuse_mistakes(function: Any, takes_batch: bool) -> None:
                 "\"charge(order=message.json())\"; the page 'From Powertools' of tarry's docs has an example"
             )
         signature = Signature.of(below, signature.bound)
-    return None
 
 
 class Signature:
@@ -105,6 +106,15 @@ class Signature:
         method = function if hasattr(function, "__func__") else getattr(type(function), "__call__", None)  # noqa: B004
         method = getattr(method, "__func__", method)
         return cls(method, 1) if isinstance(method, FunctionType) else None
+
+    def annotation(self) -> Any:
+        """Return the type of the first argument; None if its annotation cannot be resolved, `Any` if it has none."""
+        annotation = annotations_of(self.function).get(self.positional[0]) if self.positional else None
+        try:
+            found = resolved(annotation or Any, self.function)
+        except ConfigurationError:  # a Message of a model that is unknown here; `model=` may name it
+            found = None
+        return found
 
     def __str__(self) -> str:
         names = ", ".join([*self.positional, *(["*", *self.keyword_only] if self.keyword_only else [])])
@@ -171,13 +181,14 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
         )
     if signature.takes_one:
         return
-    if names[:2] == ("event", "context") and is_of_powertools(signature.function.__globals__.get("__name__")):
-        raise ConfigurationError(
-            f"{signature.function.__qualname__} cannot be a handler: a decorator of Powertools below {role.decorator} "
-            f"is for Lambda handlers. Write {role.decorator} below it (only capture_method stays below); if Powertools "
-            "then refuses the consumer, call it from a function, as the page 'From Powertools' of tarry's docs shows"
-        )
     if names[:1] == ("event",):
+        if is_of_powertools(signature.function.__globals__.get("__name__")):
+            raise ConfigurationError(
+                f"{signature.function.__qualname__} cannot be a handler: a decorator of Powertools below "
+                f"{role.decorator} is for Lambda handlers. Write {role.decorator} below it (only capture_method stays "
+                "below); if Powertools then refuses the consumer, call it from a function, as the page 'From "
+                "Powertools' of tarry's docs shows"
+            )
         raise ConfigurationError(
             f"{signature} cannot be a handler: {role.decorator} makes the Lambda handler, and calls its function with "
             f'{role.passes}. Write "{line}"; {role.argument}.context is the Lambda context'
@@ -188,16 +199,9 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
 
 
 def _refuse_annotation(signature: Signature, role: Role) -> None:
-    function = signature.function
-    annotation = annotations_of(function).get(signature.positional[0]) if signature.positional else None
-    if annotation is None:
-        return
-    try:
-        found = resolved(annotation, function)
-    except ConfigurationError:  # a Message of a model that is unknown here; `model=` may name it
-        return
+    function, found = signature.function, signature.annotation()
     leaves = alternatives(found)
-    if found is None or any(_fits(each, role) for each in leaves):
+    if any(_fits(each, role) for each in leaves):
         return
     parameter = f"{signature.positional[0]}: {shown(found)}"
     is_namesake = getattr(found, "__name__", "") == role.kind.__name__
@@ -216,8 +220,8 @@ def _fits(annotation: Any, role: Role) -> bool:
     if hasattr(kind, "__total__"):  # a TypedDict, which refuses issubclass
         return False
     try:
-        return getattr(kind, "_is_protocol", False) or issubclass(role.kind, kind) or issubclass(kind, role.kind)
-    except TypeError:
+        return issubclass(role.kind, kind) or issubclass(kind, role.kind)
+    except TypeError:  # most protocols
         return True
 
 
@@ -225,24 +229,19 @@ def _remedy(annotation: Any, function: FunctionType, role: Role) -> str:
     kind, parameters = get_origin(annotation) or annotation, getattr(annotation, "__args__", ())
     other = BATCH if role is MESSAGE else MESSAGE
     if kind is other.kind:
-        line = role.line(function, shown(parameters[0]) if parameters else "")
+        line = role.line(function, shown(_named(annotation)) if parameters else None)
         return f'Write "{line}", or "{other.decorator}" above the function'
     if Message in {get_origin(each) or each for each in parameters}:
         more = "" if role is BATCH else f', or "@batch_consumer" above "{BATCH.line(function)}"'
         return f'Write "{role.line(function)}"{more}'
     model = _model_in(annotation)
     use = f"message.payload is the {model}" if model else _INSTEAD.get(kind.__name__, "")
-    return f'Write "{role.line(function, model or "")}"{use and f"; {use}"}'
+    return f'Write "{role.line(function, model)}"{use and f"; {use}"}'
 
 
 def _with_model(signature: Signature, role: Role) -> tuple[str, str]:
     """Return the line to write with the model that the annotation of the argument names, and a text about it."""
-    annotation = annotations_of(signature.function).get(signature.positional[0]) if signature.positional else None
-    try:
-        found = resolved(annotation, signature.function)
-    except ConfigurationError:
-        found = None
-    first = alternatives(found)[0]
+    first, *_ = alternatives(signature.annotation())
     model = _model_in(first)
     if model is None:
         return role.line(signature.function), ""
@@ -254,8 +253,10 @@ def _with_model(signature: Signature, role: Role) -> tuple[str, str]:
 
 def _named(annotation: Any) -> Any:
     """Return the model in a ``Message[...]`` or ``Batch[...]``, or the annotation itself."""
-    is_generic = get_origin(annotation) in (Message, Batch)
-    return annotation.__args__[0] if is_generic else get_origin(annotation) or annotation
+    if get_origin(annotation) in (Message, Batch):
+        (model,) = annotation.__args__
+        return model
+    return get_origin(annotation) or annotation
 
 
 def _model_in(annotation: Any) -> str | None:

@@ -56,10 +56,9 @@ def is_awaitable(result: object) -> bool:
     return hasattr(type(result), "__await__")
 
 
-def is_generator(function: object) -> bool:
+def is_generator(function: FunctionType) -> bool:
     """Return whether a function contains ``yield``, so that a call runs none of its code."""
-    code = getattr(function, "__code__", None)
-    flags = code.co_flags if isinstance(code, CodeType) else 0
+    flags = function.__code__.co_flags
     return bool(flags & _CO_GENERATORS) and not flags & _CO_ITERABLE_COROUTINE
 
 
