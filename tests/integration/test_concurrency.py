@@ -325,7 +325,7 @@ def test_an_async_handler_that_has_ended_is_not_interrupted(waits: bool, monkeyp
 
     class Signals(RealThreads):
         def interrupt(self, seconds: float, fire: Any) -> None:
-            self.fire = fire
+            self.seconds, self.fire = seconds, fire
 
     def interrupted(*arguments: Any) -> None:
         wire.clock.now += 2
@@ -342,6 +342,7 @@ def test_an_async_handler_that_has_ended_is_not_interrupted(waits: bool, monkeyp
         wire.world.threads = threads = Signals()
         monkeypatch.setattr(tasks, "exit_if_forked", interrupted)
         assert failed(handler(batch_of(1), Context(5))) == []
+    assert threads.seconds == pytest.approx(1.1, abs=0.01)  # a moment after it could have been stopped
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -584,6 +585,23 @@ def test_messages_run_one_after_the_other_if_no_thread_can_be_started(monkeypatc
     monkeypatch.setattr(wire.world.threads, "start", refuse, raising=False)
     reported, _ = settle(consumer(concurrency=5)(lambda message: ran.append(message.id)), batch_of(3), wire)
     assert (reported, ran) == ([], ["m0", "m1", "m2"])
+
+
+@KINDS
+def test_the_next_message_starts_although_the_queue_of_a_failed_one_is_being_looked_up(
+    kind: str, sandbox: Sandbox
+) -> None:  # SPEC I1, F1
+    began: list[float] = []
+
+    def begin(message: Message) -> float:
+        began.append(sandbox.elapsed)
+        if message.receive_count == 1 and message.json() == 0:
+            raise ValueError
+        return 0.25
+
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=1)
+    assert run_in(sandbox, timed(kind, begin, concurrency=2, backoff=Fixed(60)), "0123") == []
+    assert began[3] - began[0] < 0.9  # a message alone would wait for a second
 
 
 def test_a_look_up_that_is_due_again_does_not_block_other_handlers(sandbox: Sandbox) -> None:  # SPEC I1, F1

@@ -302,6 +302,17 @@ def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left
     assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
 
 
+def test_the_time_of_writing_a_start_does_not_count_as_that_of_a_message(wire: Wire) -> None:  # SPEC I2, O2
+    class SlowStore(MemoryAttempts):
+        def write(self, changes: Sequence[AttemptChange]) -> None:
+            wire.clock.sleep(9)
+            super().write(changes)
+
+    handler = Handler(SlowStore())
+    assert handler.deliver("works", 2, ("m1", "m2", "m3"), queue="orders.fifo") == []
+    assert len(handler.attempts) == 3
+
+
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_behind_a_message_that_is_dead_lettered_for_its_crash_the_group_goes_on(concurrency: int, wire: Wire) -> None:
     store = MemoryAttempts()  # SPEC O2
@@ -310,6 +321,32 @@ def test_behind_a_message_that_is_dead_lettered_for_its_crash_the_group_goes_on(
     assert handler.deliver("works", 2, ("m1", "m2"), queue="orders.fifo") == []
     assert [each for each, _ in handler.attempts] == ["m2"]
     assert of_the_dead_letter(wire)[0] == "exhausted"
+
+
+@pytest.mark.parametrize("kind", ["start", "run"])
+def test_the_queue_of_a_crashed_fifo_message_is_looked_up_before_any_handler_runs(kind: str, wire: Wire) -> None:
+    """SPEC O2. Otherwise, the look-up is made while the handlers run."""
+    store, began, look_ups = MemoryAttempts(), threading.Event(), list[bool]()
+    store.write([AttemptChange("orders.fifo#m1", 1, kind, {})])
+    wire.fails["GetQueueAttributes"] = lambda _: look_ups.append(began.wait(0.3 if kind == "start" else 30))
+    handler = consumer(attempts=store)(lambda message: began.set())
+    of_groups = (("m1", 2), ("m2", 1))
+    batch = event(*(record("{}", each, "orders.fifo", receives, group=each) for each, receives in of_groups))
+    assert failed(handler(batch, Context())) == []
+    assert look_ups[0] is (kind == "run")
+
+
+@pytest.mark.parametrize(("queue", "started"), [("orders.fifo", 2), ("orders", 1)])
+def test_a_message_has_not_crashed_in_its_current_delivery_nor_on_a_standard_queue(
+    queue: str, started: int, wire: Wire
+) -> None:  # SPEC O2
+    """An event made by hand may be passed twice, or have messages of several queues."""
+    store = MemoryAttempts()
+    store.write([AttemptChange(f"{queue}#m1", started, "start", {})])
+    handler = Handler(store, max_attempts=1)
+    batch = event(record("works", "m1", queue, 2), record("works", "m2", "orders.fifo", 2, group="b"))
+    assert failed(handler.consumer(batch, Context())) == []
+    assert sorted(each for each, _ in handler.attempts) == ["m1", "m2"]
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])

@@ -16,6 +16,7 @@ from tests.settled import orders
 from tests.wire import Request, client_error
 
 CHANGE_VISIBILITY, DELETE = "ChangeMessageVisibilityBatch", "DeleteMessageBatch"
+CONCURRENCY = pytest.mark.parametrize("concurrency", [1, 2])
 
 
 def batch(fresh: int, redelivered: int, queue: str = "orders", receives: int = 2) -> dict[str, Any]:
@@ -108,6 +109,7 @@ def test_a_redelivered_message_that_fails_waits_for_its_policy_and_an_exit_relea
 
     run = IsolationRun(fail).of(batch(fresh=0, redelivered=2))
     assert (run.reported, run.visibilities) == (["old-0", "old-1"], {"old-0": 60, "old-1": 60})
+    assert [entry["VisibilityTimeout"] for entry in run.before[run.ran[0]][-1].entries] == [31, 61]
     run = IsolationRun(fail).of(batch(fresh=0, redelivered=3, receives=3))
     assert (len(run.ran), run.reported) == (1, ["old-0", "old-1", "old-2"])
     assert sorted(run.visibilities.values()) == [0, 0, 60]
@@ -125,7 +127,7 @@ def test_each_redelivered_message_is_logged_first_and_a_single_one_no_more(caplo
     line = lines(caplog, "isolated_start")[0]
     assert (line.levelname, field(line, "receive_count"), line.lineno > 0) == ("INFO", 3, True)
     caplog.clear()
-    assert IsolationRun().of(batch(fresh=0, redelivered=1)).wire.acts == []
+    assert IsolationRun(sleeps(5)).of(batch(fresh=0, redelivered=1)).wire.acts == []
     assert [field(line, "message_id") for line in lines(caplog)] == ["old-0"]
     assert IsolationRun().of(batch(fresh=2, redelivered=1)).wire.acts == [DELETE]
 
@@ -140,8 +142,9 @@ def test_isolate_false_turns_isolation_off_and_batch_handlers_have_none(caplog: 
     assert (run.wire.acts, wire.acts, lines(caplog)) == ([], [], [])
 
 
-def test_without_a_deadline_isolation_only_changes_the_order() -> None:  # SPEC G4
-    run = IsolationRun().of(batch(fresh=1, redelivered=2), object())
+@CONCURRENCY
+def test_without_a_deadline_isolation_only_changes_the_order(concurrency: int) -> None:  # SPEC G4
+    run = IsolationRun(concurrency=concurrency).of(batch(fresh=1, redelivered=2), object())
     assert (run.ran[0], run.wire.requests) == ("new-0", [])
 
 
@@ -202,6 +205,7 @@ def test_a_redelivered_message_with_a_lost_lease_runs_and_is_only_reported(caplo
     assert sorted(field(line, "message_id") for line in lines(caplog, "lease_lost")) == ["old-0", "old-1", "old-2"]
     not_settled = {field(line, "message_id"): field(line, "not_settled") for line in lines(caplog, "unhandled")}
     assert set(not_settled) == {"old-1", "old-2"}
+    assert {field(line, "event") for line in lines(caplog)} == {"lease_lost", "unhandled"}
     assert "lease is lost" in not_settled["old-1"]
 
 
@@ -259,17 +263,21 @@ def test_a_message_acknowledged_after_it_lost_its_lease_is_not_deleted_early() -
 # time
 
 
-def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolated() -> None:  # SPEC G4, I2
-    run = IsolationRun(sleeps(16)).of(batch(fresh=1, redelivered=3))
+@CONCURRENCY
+def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolated(concurrency: int) -> None:
+    # SPEC G4, I2
+    run = IsolationRun(sleeps(16), concurrency=concurrency).of(batch(fresh=1, redelivered=3))
     assert (run.ran, run.wire.acts) == (["new-0"], [CHANGE_VISIBILITY])
     assert set(run.visibilities.values()) == {0}
 
 
-def test_the_time_of_isolation_does_not_count_as_the_time_of_a_message() -> None:  # SPEC G4, I2
-    """Isolation takes 15 of 30 seconds and the messages take none, so there is time for all of them."""
+@pytest.mark.parametrize(("seconds", "fresh", "count"), [(15, 2, 5), (29.5, 2, 2), (29.5, 0, 3)])
+def test_the_time_of_isolation_does_not_count_as_the_time_of_a_message(seconds: float, fresh: int, count: int) -> None:
+    """SPEC G4, I2. If no time is left, only the first message of a batch starts, and those that follow at once."""
     run = IsolationRun()
-    run.wire.fails[DELETE] = lambda _: run.wire.clock.sleep(15)
-    assert len(run.of(batch(fresh=2, redelivered=3)).ran) == 5
+    run.wire.fails[CHANGE_VISIBILITY] = lambda _: run.wire.clock.sleep(seconds)
+    run.of(batch(fresh, redelivered=3))
+    assert (len(run.ran), len(run.reported)) == (count, fresh + 3 - count)
 
 
 def test_fresh_messages_are_released_first_when_time_is_short(caplog: Caplog) -> None:  # SPEC I2
@@ -289,7 +297,7 @@ def test_redelivered_messages_with_the_fewest_deliveries_are_released_first() ->
     assert not {"m3", "m5"} & set(run.reported)
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
+@CONCURRENCY
 def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(concurrency: int) -> None:
     """SPEC I2, G4. There is time for one more message: the one with the most deliveries."""
     run = IsolationRun(lambda message: sleeps(14)(message) if message.receive_count == 1 else None)

@@ -251,18 +251,24 @@ def test_between_invocations_sigalrm_is_the_users_and_no_timer_is_set(timeout: f
 
 
 @pytest.mark.usefixtures("_alarm")
-@pytest.mark.parametrize("restores", [True, False])
-def test_a_message_is_interrupted_after_a_handler_has_used_sigalrm_itself(restores: bool) -> None:  # SPEC I3
-    @consumer(timeout=0.4, backoff=Fixed(60))
+@pytest.mark.parametrize(("restores", "uses"), [(True, "m0"), (False, "m0"), (False, "m1")])
+def test_a_message_is_interrupted_after_a_handler_has_used_sigalrm_itself(restores: bool, uses: str) -> None:
+    """SPEC I3, I5. Also the one that has used it, when it runs again."""
+    used: list[str] = []
+
+    @consumer(timeout=0.4, backoff=Fixed(60), on_failure=[LocalRetry(1), RetryInPlace()])
     def handler(message: Message) -> None:
-        if message.id == "m0":
+        if message.id == uses and not used:
+            used.append(message.id)
             before = signal.signal(signal.SIGALRM, lambda *_: None)
             signal.alarm(LONG)
             time.sleep(0.005)
             signal.alarm(0)
             if restores:
                 signal.signal(signal.SIGALRM, before)
-        else:
+            if uses == "m1":
+                raise ValueError
+        elif message.id == "m1":
             time.sleep(LONG)
 
     assert interrupted(handler, 2)[0] == ["m1"]
@@ -389,6 +395,27 @@ def test_a_short_invocation_ends_in_time_although_its_task_never_does(sandbox: S
 
     delivered(sandbox, handler, 1, timeout=1)
     assert lines(caplog, "process_ends")
+
+
+@pytest.mark.parametrize(("seconds", "answer"), [(0.75, "returned"), (1.25, "crash")])
+def test_after_an_exit_the_handlers_that_still_run_have_a_second_to_end(
+    seconds: float, answer: str, sandbox: Sandbox
+) -> None:  # SPEC A5, I3
+    async def leave() -> None:
+        raise SystemExit
+
+    @consumer(concurrency=2, backoff=Fixed(60))
+    async def handler(message: Message) -> None:
+        if message.receive_count == 1 and message.body == "0":
+            await asyncio.create_task(leave())
+        ends_at = sandbox.elapsed + (seconds if message.receive_count == 1 else 0)
+        while sandbox.elapsed < ends_at:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    delivered(sandbox, handler, 2)
+    answers = [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
+    assert answers[0] == answer
 
 
 @pytest.mark.parametrize("on_outcome", [None, lambda *_: None], ids=["untimed", "timed"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 import threading
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
+from tarry.run.eager_tasks import EagerTasks
 from tarry.run.jobs import Job, JobExecutor, Jobs
-from tarry.run.tasks import TaskExecutor
+from tarry.run.tasks import TaskExecutor, eager_start, event_loop
 from tarry.testing import message
-from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, World
+from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, RealThreads, World, use
 
 BEGAN = 1_000.0
 
@@ -188,15 +190,42 @@ def test_a_wait_of_0_seconds_is_one_turn_of_the_event_loop() -> None:  # SPEC I1
 def test_a_wait_leaves_one_timer_at_most_and_a_closed_executor_none() -> None:
     async def coordinate() -> None:
         executor, loop = TaskExecutor(invocation), asyncio.get_running_loop()
-        for seconds in (60, 30, 40, math.inf):
-            executor.wake()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        for seconds, left in ((60, 60), (30, 30), (40, 30), (math.inf, 30)):
+            for _ in range(2):
+                executor.wake()
             assert await executor.ended(seconds) == []
-            assert sum(not timer.cancelled() for timer in loop._scheduled) == 1  # type: ignore[attr-defined]
+            [timer] = [each for each in loop._scheduled if not each.cancelled()]  # type: ignore[attr-defined]
+            assert left - 10 < timer.when() - loop.time() <= left
+        assert errors == []
         executor.close()
         assert all(timer.cancelled() for timer in loop._scheduled)  # type: ignore[attr-defined]
 
     invocation: Any = None  # only a job needs it
+    errors: list[Any] = []
     asyncio.run(coordinate())
+
+
+@pytest.mark.parametrize(("version", "is_eager"), [((3, 11, 9), False), ((3, 12), True), ((3, 14, 1), True)])
+def test_since_python_3_12_asyncio_itself_starts_tasks_with_their_first_step(
+    version: tuple[int, ...], is_eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop: Any = object()
+    monkeypatch.setattr(sys, "version_info", version)
+    start: Any = eager_start(loop)
+    if is_eager:
+        assert (start.func, start.keywords) == (asyncio.Task, {"loop": loop, "eager_start": True})
+    else:
+        assert isinstance(start.__self__, EagerTasks)
+
+
+def test_another_world_has_another_event_loop_and_that_of_the_one_before_it_is_closed() -> None:  # SPEC A6
+    first = event_loop()
+    with use(World(threads=RealThreads())):
+        second = event_loop()
+        assert (event_loop(), first.is_closed(), second.is_closed()) == (second, True, False)
+    event_loop()
+    assert second.is_closed()
 
 
 def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> None:  # SPEC I3

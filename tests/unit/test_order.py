@@ -82,6 +82,8 @@ def test_a_fifo_group_keeps_its_order_and_counts_as_redelivered_if_its_first_mes
     assert [message_id for message_id, _ in first] == [message_id for message_id in records if message_id in fresh]
     in_groups = [[message_id for message_id, _ in items] for items in redelivered]
     assert sorted(in_groups) == sorted(of_one for of_one in groups.values() if of_one[0] not in fresh)
+    deliveries = [count_of(records, of_one[0]) for of_one in in_groups]
+    assert deliveries == sorted(deliveries)
 
 
 def test_a_group_id_on_a_standard_queue_does_not_order_messages() -> None:  # SPEC H3, G4
@@ -105,10 +107,10 @@ def test_a_message_with_an_invalid_receive_count_is_fresh(odd: dict[str, Any]) -
 
 
 def test_a_message_gives_way_to_those_with_more_deliveries_that_have_not_started() -> None:  # SPEC I2, G4
-    records = records_of([2, 3, 5, 5])
-    invocation = SimpleNamespace(attempt_store=None, deadline=1_000)
-    run: Any = SimpleNamespace(is_fifo=False, invocation=invocation, records=records)
-    isolation = Isolation([[item] for item in records.items()], run)
+    records = records_of([2, 3, 5, 1])  # the last one is behind the one before it in its group, and waits with it
+    run: Any = SimpleNamespace(is_fifo=False, invocation=SimpleNamespace(deadline=1_000), records=records)
+    first, second, *last = records.items()
+    isolation = Isolation([[first], [second], last], run)
     assert [isolation.waiting_behind(message_id) for message_id in (*records, "fresh")] == [3, 2, 0, 0, 4]
     isolation.remove("m2")
     assert [isolation.waiting_behind(message_id) for message_id in ("m0", "m1", "m3", "fresh")] == [2, 1, 0, 3]

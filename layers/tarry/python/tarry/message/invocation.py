@@ -106,13 +106,6 @@ def _one_by_one(listed: list[Any]) -> Records:
     return records
 
 
-def any_attributes(records: Records) -> bool:
-    try:
-        return any(map(_user_attributes_of, records.values()))
-    except KeyError:  # an incomplete record
-        return True
-
-
 def any_fifo(records: Records) -> bool:
     try:
         sources = set(map(_source_of, records.values()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextvars import copy_context
 from itertools import chain
 
-from tarry.message.invocation import any_attributes
 from tarry.message.message import Message, delivery_of
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
 from tarry.support.guards import exit_if_forked, free_memory_of
@@ -42,10 +41,10 @@ class Sequential:
         function, interruption = run.validating(), None  # the current one was just set, for the first message
         deadline, monotonic, check_at = run.deadline, run.monotonic, run.deadline.check_at
         deliveries, acks, before = invocation.deliveries, invocation.acks, copy_context()
-        have_attributes = not invocation.are_plain and any_attributes(run.records)
+        may_have_attributes = not invocation.are_plain
         for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
             message: Message[Any] = Message(record, message_id, invocation)
-            if have_attributes and record.get("messageAttributes") and run.waits_by_attribute(message, record):
+            if may_have_attributes and record.get("messageAttributes") and run.waits_by_attribute(message, record):
                 continue
             if is_fifo and run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 continue

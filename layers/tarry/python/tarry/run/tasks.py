@@ -202,7 +202,6 @@ class TaskExecutor(JobExecutor):
         self._on_end(job)
 
     def _on_end(self, job: Job) -> None:
-        job.has_ended = True
         if self._starting is job:
             return
         job.ended_at = self._invocation.now()
@@ -226,10 +225,14 @@ def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Dea
             _local.loop = None  # with the tasks that do not end, it must never run in another invocation
             invocation.must_end_process = STUCK
 
+    def on_exit(error: BaseException) -> None:
+        for jobs in made:
+            jobs.end_all(error, CLEAN_UP_SECONDS)
+
     try:
-        run_in_event_loop(steps(), lambda error: made[0].end_all(error, CLEAN_UP_SECONDS))
+        run_in_event_loop(steps(), on_exit)
     except BaseException:
-        if made and made[0].abandon_all():
+        if any(jobs.abandon_all() for jobs in made):
             invocation.must_end_process = ABANDONED
         raise
 
