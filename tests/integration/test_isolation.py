@@ -115,6 +115,25 @@ def test_a_redelivered_message_that_fails_waits_for_its_policy_and_an_exit_relea
     assert sorted(run.visibilities.values()) == [0, 0, 60]
 
 
+@pytest.mark.parametrize("fresh", [0, 3])
+def test_with_concurrency_too_redelivered_messages_are_isolated_before_the_first_of_them(fresh: int) -> None:
+    """SPEC G4, I1."""
+    run = IsolationRun(concurrency=2).of(batch(fresh, redelivered=2))
+    acts = {each.operation for each in run.before[run.ran[fresh]]} - {"GetQueueAttributes"}
+    assert acts == {CHANGE_VISIBILITY, *[DELETE][:fresh]}
+    assert sorted(run.visibilities.values()) == [31, 61]
+
+
+@CONCURRENCY
+def test_an_exit_of_a_fresh_message_isolates_no_redelivered_one(concurrency: int) -> None:  # SPEC A5, G4
+    def leave(_: Message) -> None:
+        raise SystemExit
+
+    run = IsolationRun(leave, concurrency=concurrency).of(batch(fresh=concurrency, redelivered=2))
+    entries = [entry for request in run.wire.sent(CHANGE_VISIBILITY) for entry in request.entries]
+    assert [entry["VisibilityTimeout"] for entry in entries] == [*[60] * concurrency, 0, 0]
+
+
 def test_each_redelivered_message_is_logged_first_and_a_single_one_no_more(caplog: Caplog) -> None:  # SPEC G4
     caplog.set_level("INFO")
     named: dict[str, list[str]] = {}
@@ -337,6 +356,14 @@ def test_with_concurrency_redelivered_messages_start_after_all_fresh_ones(kind: 
     assert (len(old), len(new)) == (3, 6)
     assert min(began for began, _ in old) >= max(ended for _, ended in new)
     assert max(began for began, _ in old) < min(ended for _, ended in old)
+
+
+@pytest.mark.parametrize(("kind", "concurrency"), [("sync", 2), ("async", 1)], ids=["threads", "tasks"])
+def test_without_redelivered_messages_a_message_starts_if_one_more_fits_in_the_time_left(
+    kind: str, concurrency: int, sandbox: Sandbox
+) -> None:  # SPEC I2, I1
+    spans, _ = run_at_once(batch(fresh=14, redelivered=0), sandbox, kind, concurrency, seconds=5)
+    assert len(spans) == 5 * concurrency
 
 
 @THREADS_AND_TASKS

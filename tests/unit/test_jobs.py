@@ -4,11 +4,13 @@ import asyncio
 import math
 import sys
 import threading
+from functools import partial
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tarry import consumer
 from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
 from tarry.run.eager_tasks import EagerTasks
@@ -16,8 +18,13 @@ from tarry.run.jobs import Job, JobExecutor, Jobs
 from tarry.run.tasks import TaskExecutor, eager_start, event_loop
 from tarry.testing import message
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, RealThreads, World, use
+from tests.loglines import Caplog, field, lines
 
 BEGAN = 1_000.0
+
+
+def raises(error: Exception) -> None:
+    raise error
 
 
 class Executor(JobExecutor):
@@ -268,13 +275,29 @@ def test_a_job_within_its_time_and_a_step_between_jobs_are_not_interrupted() -> 
     assert [first.error, second.error] == [None, None]
 
 
-def test_the_coordinator_is_woken_when_the_answer_to_a_background_request_has_come() -> None:
-    woken, answers = threading.Event(), list[object]()
+class NoThreads(RealThreads):
+    def start(self, work: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("threads", [RealThreads(), NoThreads()])
+def test_the_coordinator_is_woken_when_the_answer_to_a_background_request_has_come(
+    threads: Any, caplog: Caplog
+) -> None:
+    """A defect of tarry is logged, and is an answer too."""
+    woken, answers, defect = threading.Event(), list[object](), ValueError("a defect")
     jobs: Any = SimpleNamespace(wake=woken.set, is_over=False)
-    run: Any = SimpleNamespace(invocation=SimpleNamespace(world=World()), made_verdicts=None)
+    world, handling = World(threads=threads), SimpleNamespace(log=consumer(print).log)
+    run: Any = SimpleNamespace(invocation=SimpleNamespace(world=world), made_verdicts=None, handling=handling)
     background = Background(run, jobs)
-    background._make(lambda: "the answer", answers.append)
-    assert woken.wait(60)
-    assert (background.under_way, answers) == (1, [])  # it is handled by the coordinator alone
+    for work, answer in ((lambda: "the answer", "the answer"), (partial(raises, defect), defect)):
+        background._make(work, answers.append)
+        assert woken.wait(60)
+        woken.clear()
+        assert (background.under_way, answers) == (1, [])  # it is handled by the coordinator alone
+        assert jobs.between()
+        assert (background.under_way, answers.pop()) == (0, answer)
+        assert not jobs.between()
+    assert [field(line, "error") for line in lines(caplog, "runtime_failed")] == ["ValueError: a defect"]
+    run.made_verdicts = SimpleNamespace(advance=lambda: True)
     assert jobs.between()
-    assert (background.under_way, answers) == (0, ["the answer"])

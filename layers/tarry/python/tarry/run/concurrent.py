@@ -282,8 +282,7 @@ class GroupQueues(MessageQueue):
             self._free.append(group)
 
     def remove_all(self) -> Iterable[Message[Any]]:
-        queues, self._queues = self._queues, {}
-        self._free.clear()
+        queues, self._queues, self._free = self._queues, {}, deque()
         return [message for queue in queues.values() for message in queue]
 
 
