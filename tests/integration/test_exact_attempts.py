@@ -302,6 +302,21 @@ def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left
     assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
 
 
+def test_the_dead_letter_of_a_crashed_fifo_message_blocks_no_async_handler(wire: Wire) -> None:  # SPEC I1, O2
+    store, began, sent = MemoryAttempts(), threading.Event(), list[bool]()
+    store.write([AttemptChange("orders.fifo#m1", 1, "start", {})])
+    wire.fails["SendMessageBatch"] = lambda _: sent.append(began.wait(1))
+
+    @consumer(attempts=store, max_attempts=1, concurrency=2)
+    async def handler(message: Message) -> None:
+        began.set()
+
+    of_groups = (("m1", 2), ("m2", 3))
+    batch = event(*(record("{}", each, "orders.fifo", receives, group=each) for each, receives in of_groups))
+    assert failed(handler(batch, Context())) == []
+    assert sent == [True]
+
+
 def test_the_time_of_writing_a_start_does_not_count_as_that_of_a_message(wire: Wire) -> None:  # SPEC I2, O2
     class SlowStore(MemoryAttempts):
         def write(self, changes: Sequence[AttemptChange]) -> None:
