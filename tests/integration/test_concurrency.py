@@ -22,7 +22,6 @@ from tarry import (
     LocalRetry,
     Message,
     Outcome,
-    Reject,
     RetryInPlace,
     batch_consumer,
     consumer,
@@ -171,24 +170,6 @@ def test_on_fifo_groups_run_concurrently_but_never_two_messages_of_one_group(kin
     assert {group: each.most for group, each in of_group.items()} == {"a": 1, "b": 1, "c": 1}
     assert running.most == 3
     assert order == {group: [0, 1, 2] for group in "abc"}
-
-
-@KINDS
-def test_on_fifo_a_failure_stops_only_its_own_group_and_a_group_continues_after_a_dead_letter(kind: str) -> None:
-    """SPEC I1, H1."""
-    ran: list[str] = []
-
-    def handle(message: Message) -> None:
-        ran.append(message.id)
-        if message.id in ("a0", "c0"):
-            raise ValueError if message.id == "a0" else Reject("no")
-
-    handler = timed(kind, handle, concurrency=4, backoff=Fixed(60))
-    reported, wire = settle(handler, of_groups("a0", "b0", "a1", "c0", "b1", "a2", "c1"))
-    assert reported == ["a0", "a1", "a2"]
-    assert sorted(ran) == ["a0", "b0", "b1", "c0", "c1"]
-    assert wire.visibilities() == {"handle-a0": 60, "handle-a1": 0, "handle-a2": 0}
-    assert [envelope["id"] for envelope in wire.envelopes()] == ["c0"]
 
 
 # isolation of one message from another
