@@ -1,6 +1,7 @@
 """Several messages at once: the bound, FIFO groups, and results that do not depend on which message ends first."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -238,6 +239,25 @@ def test_threads_and_an_event_loop_are_kept_between_invocations() -> None:  # SP
     assert steps == [0, 1, 2]
 
 
+def test_a_wait_for_threads_ends_once_for_each_that_has_ended() -> None:
+    """Otherwise the main thread would take the CPU from the handlers."""
+    waits: list[float | None] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    class Threads(RealThreads):
+        def event(self) -> Any:
+            return Event()
+
+    wire = orders()
+    wire.world.threads = Threads()
+    settle(consumer(concurrency=2)(lambda message: time.sleep(0.02 * int(message.body))), batch_of(2), wire)
+    assert len(waits) <= 8  # of the two threads, too
+
+
 # errors that end a batch
 
 
@@ -261,12 +281,17 @@ def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) 
 # tasks, and the event loop
 
 
-def test_a_message_whose_task_is_cancelled_before_its_first_turn_has_failed() -> None:  # SPEC A5
+def cancel_others() -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.001])
+def test_a_message_whose_task_is_cancelled_before_its_first_turn_has_failed(seconds: float) -> None:  # SPEC A5
     @consumer(concurrency=3, backoff=Fixed(60))
     async def handler(message: Message) -> None:
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
+        cancel_others()
+        await asyncio.sleep(seconds)
 
     cancelled = ["m0", "m1"]  # a task begins when it is made, so each handler cancels the ones before it
     with orders() as wire:
@@ -274,14 +299,32 @@ def test_a_message_whose_task_is_cancelled_before_its_first_turn_has_failed() ->
     assert wire.visibilities() == {f"handle-{each}": 60 for each in cancelled}
 
 
+def test_several_handlers_may_wait_for_the_same_future() -> None:  # SPEC I1
+    futures: list[asyncio.Future[None]] = []
+
+    @consumer(concurrency=3)
+    async def handler(message: Message) -> None:
+        if not futures:
+            futures.append(asyncio.get_running_loop().create_future())
+        if message.id == "m2":
+            futures[0].set_result(None)
+        await futures[0]
+
+    assert settle(handler, batch_of(3))[0] == []
+
+
+@pytest.mark.parametrize("cancels", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 10])
 def test_async_handlers_that_never_wait_take_no_turn_of_the_loop(
-    concurrency: int, monkeypatch: pytest.MonkeyPatch
+    concurrency: int, cancels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[object] = []
+    """Tasks that have ended are no error, also if a handler cancels them."""
+    calls, errors = list[object](), list[object]()
 
     @consumer(concurrency=concurrency)
-    async def handler(message: Message) -> None: ...
+    async def handler(message: Message) -> None:
+        if cancels and message.id == "m50":
+            cancel_others()
 
     with orders():
         call_soon = event_loop().call_soon
@@ -291,12 +334,16 @@ def test_async_handlers_that_never_wait_take_no_turn_of_the_loop(
             return call_soon(callback, *args, **options)
 
         monkeypatch.setattr(event_loop(), "call_soon", counted)
+        monkeypatch.setattr(event_loop(), "call_exception_handler", errors.append)
         counts = []
         for size in (1, 100):
             handler(batch_of(size), Context())
             counts.append(len(calls))
             calls.clear()
-    assert counts[0] == counts[1] <= 4
+    gc.collect()
+    assert errors == []
+    assert counts[0] <= 4
+    assert counts[1] == counts[0] or cancels
 
 
 @pytest.mark.parametrize("waits", [False, True])
