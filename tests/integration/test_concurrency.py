@@ -108,8 +108,14 @@ def test_the_bound_holds_for_many_messages_in_real_threads(kind: str) -> None:  
 @pytest.mark.parametrize("unit", [1, 0.001], ids=["seconds", "during the look-up of the queue"])
 def test_the_response_and_the_lines_do_not_depend_on_which_handler_ends_first(unit: float, kind: str) -> None:
     # SPEC I1
-    seen = set[str]()
+    seen, asked = set[str](), list[str]()
+
+    def note(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        asked.append(failure.message.body)
+        return next_step(failure)
+
     for order in range(4):
+        asked.clear()
         seconds = [index * 3 % 10 for index in range(10)]
         Random(order).shuffle(seconds)
 
@@ -124,11 +130,6 @@ def test_the_response_and_the_lines_do_not_depend_on_which_handler_ends_first(un
             if message.json() % 2:
                 raise ValueError
 
-        def note(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-            asked.append(failure.message.body)
-            return next_step(failure)
-
-        asked: list[str] = []
         with Sandbox(seed=1) as one:
             steps = [note, RetryInPlace(), DeadLetter()]
             handler = timed(kind, begin, end, concurrency=10, max_attempts=2, backoff=Fixed(40), on_failure=steps)

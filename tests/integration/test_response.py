@@ -30,6 +30,7 @@ from tarry import (
 from tarry.record.attribute import body_sum
 from tarry.run.verdicts import Verdicts
 from tarry.world import World, use
+from tests import handlers
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.settled import orders, settle
@@ -207,6 +208,21 @@ def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(
     assert settle(consumer(backoff=Fixed(60), **settings)(failing_on("m1")), batch_of(3))[0] == ["m1"]
     [line] = lines(caplog, "runtime_failed")
     assert field(line, "error") == "MemoryError"
+
+
+@pytest.mark.parametrize(("way", "started"), [("one by one", 1), ("async", 1), ("tasks", 3)])
+def test_after_a_fault_of_tarry_the_messages_that_have_not_started_are_released(
+    way: str, started: int, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+) -> None:  # SPEC A2, A3
+    def fails(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("tarry.run.verdicts.Verdicts.on_message", fails)
+    reported, wire = settle(handlers.WAYS[way](failing_on("m0")), batch_of(5))
+    released = ["m1", "m2", "m3", "m4"][started - 1 :]
+    assert (reported, waits(wire)) == (["m0", *released], dict.fromkeys(released, 0))
+    [line] = lines(caplog, "runtime_failed")
+    assert "Messages that were not started are released" in field(line, "text")
 
 
 # awaitables and generators that a handler returns
