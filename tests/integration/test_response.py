@@ -210,19 +210,35 @@ def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(
     assert field(line, "error") == "MemoryError"
 
 
-@pytest.mark.parametrize(("way", "started"), [("one by one", 1), ("async", 1), ("tasks", 3)])
+ON_MESSAGE, MAY_START = "verdicts.Verdicts.on_message", "deadline.Deadline.may_start"
+
+
+@pytest.mark.parametrize(
+    ("way", "step", "first"),
+    [("one by one", ON_MESSAGE, 1), ("async", ON_MESSAGE, 1), ("tasks", ON_MESSAGE, 3), ("async", MAY_START, 2)],
+)
 def test_after_a_fault_of_tarry_the_messages_that_have_not_started_are_released(
-    way: str, started: int, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+    way: str, step: str, first: int, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
 ) -> None:  # SPEC A2, A3
     def fails(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tarry.run.verdicts.Verdicts.on_message", fails)
-    reported, wire = settle(handlers.WAYS[way](failing_on("m0")), batch_of(5))
-    released = ["m1", "m2", "m3", "m4"][started - 1 :]
-    assert (reported, waits(wire)) == (["m0", *released], dict.fromkeys(released, 0))
+    monkeypatch.setattr(f"tarry.run.{step}", fails)
+    reported, wire = settle(handlers.WAYS[way](failing_on("m0" if step == ON_MESSAGE else "")), batch_of(5))
+    released = [f"m{index}" for index in range(first, 5)]
+    assert (reported, waits(wire)) == (["m0" if step == ON_MESSAGE else "m1", *released], dict.fromkeys(released, 0))
     [line] = lines(caplog, "runtime_failed")
     assert "Messages that were not started are released" in field(line, "text")
+
+
+@pytest.mark.parametrize("way", ["threads", "tasks"])
+def test_after_a_fault_of_tarry_a_process_whose_handlers_may_still_run_ends(
+    way: str, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+) -> None:  # SPEC A6, I3
+    monkeypatch.setattr(f"tarry.run.{MAY_START}", None)
+    with pytest.raises(SystemExit):
+        settle(handlers.WAYS[way](failing_on()), batch_of(5))
+    assert "these must not meet another batch" in field(lines(caplog, "process_ends")[0], "text")
 
 
 # awaitables and generators that a handler returns
