@@ -32,7 +32,7 @@ from tarry.run.tasks import event_loop
 from tarry.run.threads import HandlerWorkers
 from tarry.support.guards import exit_if_forked
 from tarry.testing import Sandbox
-from tarry.world import Interrupted, RealThreads
+from tarry.world import Interrupted, RealThreads, hook_limit
 from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
@@ -353,6 +353,19 @@ def test_async_handlers_that_never_wait_take_no_turn_of_the_loop(
     assert errors == []
     assert counts[0] <= 4
     assert counts[1] == counts[0] or cancels
+
+
+def test_while_async_handlers_run_a_hook_has_half_of_the_time_that_is_left() -> None:  # SPEC I7
+    found: list[tuple[Any, float]] = []
+
+    @consumer
+    async def handler(message: Message) -> None:
+        limit: Any = hook_limit.get()
+        found.append((limit, limit.hook_share))
+
+    settle(handler)
+    [(limit, share)] = found
+    assert (share, limit.hook_share) == (0.5, 1)
 
 
 @pytest.mark.parametrize("waits", [False, True])

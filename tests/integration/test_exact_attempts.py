@@ -1,5 +1,6 @@
 """Exact attempts: a table counts the runs of messages that failed (SPEC O)."""
 
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -21,6 +22,7 @@ from tarry import (
     MemoryAttempts,
     Message,
     Outcome,
+    Reject,
     RetryInPlace,
     SendAgain,
     batch_consumer,
@@ -302,19 +304,27 @@ def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left
     assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
 
 
-def test_the_dead_letter_of_a_crashed_fifo_message_blocks_no_async_handler(wire: Wire) -> None:  # SPEC I1, O2
-    store, began, sent = MemoryAttempts(), threading.Event(), list[bool]()
+def test_after_a_crash_one_fifo_message_runs_at_a_time_and_no_dead_letter_blocks_the_next(wire: Wire) -> None:
+    """SPEC I1, O2."""
+    store, began, sent, running = MemoryAttempts(), threading.Event(), list[bool](), list[str]()
     store.write([AttemptChange("orders.fifo#m1", 1, "start", {})])
     wire.fails["SendMessageBatch"] = lambda _: sent.append(began.wait(1))
 
     @consumer(attempts=store, max_attempts=1, concurrency=2)
     async def handler(message: Message) -> None:
+        running.append(message.id)
+        for _ in range(3):
+            await asyncio.sleep(0)
+            assert running == [message.id]
+        running.clear()
+        if message.id == "m2":
+            raise Reject
         began.set()
 
-    of_groups = (("m1", 2), ("m2", 3))
+    of_groups = (("m1", 2), ("m2", 3), ("m3", 4))
     batch = event(*(record("{}", each, "orders.fifo", receives, group=each) for each, receives in of_groups))
     assert failed(handler(batch, Context())) == []
-    assert sent == [True]
+    assert sent == [True, True]
 
 
 def test_the_time_of_writing_a_start_does_not_count_as_that_of_a_message(wire: Wire) -> None:  # SPEC I2, O2
