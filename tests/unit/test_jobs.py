@@ -5,16 +5,18 @@ import math
 import sys
 import threading
 from functools import partial
-from types import FrameType, SimpleNamespace
+from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any
 
 import pytest
 
 from tarry import consumer
+from tarry.observe import tracing
+from tarry.run import jobs as jobs_module
 from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
 from tarry.run.eager_tasks import EagerTasks
-from tarry.run.jobs import Job, JobExecutor, Jobs
+from tarry.run.jobs import PAUSE_SECONDS, Job, JobExecutor, Jobs
 from tarry.run.tasks import TaskExecutor, eager_start, event_loop
 from tarry.testing import message
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, RealThreads, World, use
@@ -36,11 +38,16 @@ class Executor(JobExecutor):
         self.now = BEGAN
         self.ends: list[tuple[float, Job]] = []
         self.stops, self.waits = list[float](), list[float]()
+        self.stopped: list[Job] = []
         self.abandoned_at: dict[Job, float] = {}
         self.blocking: Job | bool = False
+        self.ending: set[Job] = set()  # the jobs whose end is being noted
+        self.wakes = 0
         self.takes: float | None = None  # the seconds after which a job ends while it starts
+        self.in_start: Any = lambda: None  # called when a job starts
 
     def start(self, job: Job) -> bool:
+        self.in_start()
         self.now += self.takes or 0
         return self.takes is not None
 
@@ -53,15 +60,20 @@ class Executor(JobExecutor):
 
     def stop(self, job: Job) -> None:
         self.stops.append(self.now)
+        self.stopped.append(job)
 
     def abandon(self, job: Job) -> None:
         job.is_abandoned = True
         self.abandoned_at[job] = self.now
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def is_ending(self, job: Job) -> bool:
+        return job in self.ending or super().is_ending(job)
 
     def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
-        return self.blocking
+        return self.blocking or super().is_blocked_by(frame)
 
 
 class Invocation:
@@ -80,6 +92,23 @@ class Invocation:
 
     def ended(self) -> list[Job]:
         return asyncio.run(self.jobs.ended())
+
+    def fire_at(self, seconds: float) -> Any:
+        self.executor.now = BEGAN + seconds
+        return self.jobs.fire(None)
+
+    @property
+    def stops(self) -> list[tuple[Job, float]]:
+        """Each stop of a job, with the seconds after which it was stopped."""
+        return [(job, at - BEGAN) for job, at in zip(self.executor.stopped, self.executor.stops, strict=True)]
+
+
+def frame_in(module: Any, function: str) -> FrameType:
+    """Return the frame of a function with this name in a module."""
+    namespace: dict[str, Any] = {}
+    exec(compile(f"import sys\ndef {function}(): return sys._getframe()", module.__file__, "exec"), namespace)
+    frame: FrameType = namespace[function]()
+    return frame
 
 
 @pytest.mark.parametrize(("timeout", "due"), [(None, 29), (10, 10), (60, 29)])
@@ -106,11 +135,63 @@ def test_when_the_batch_ends_all_jobs_fail_and_have_only_a_short_time_left() -> 
 
 def test_a_job_that_ends_after_it_was_stopped_is_not_abandoned_and_its_time_counts() -> None:  # SPEC I2, I3
     invocation = Invocation(timeout=10)
-    job = invocation.start()
-    invocation.executor.ends = [(BEGAN + 10.05, job)]
-    assert invocation.ended() == [job]
-    assert (invocation.executor.stops, invocation.executor.abandoned_at) == ([BEGAN + 10], {})
-    assert not invocation.deadline.may_start(BEGAN + 18.98, waiting=1)  # 11.02 s: the margin, the timeout, and the run
+    job, other = invocation.start(), invocation.start()
+    invocation.executor.ends = [(BEGAN + 10.05, job), (BEGAN + 10.25, other)]
+    assert [invocation.ended(), invocation.ended()] == [[job], [other]]
+    assert invocation.stops == [(job, 10), (other, 10), *((other, pytest.approx(at)) for at in (10.1, 10.2))]
+    assert invocation.executor.abandoned_at == {}
+    last = invocation.start()
+    invocation.jobs.end_all(SystemExit(), 0.05)
+    assert invocation.ended() == [last]
+    assert invocation.stops[4:] == [(last, 10.25)]  # its next stop does not follow from those of the other jobs
+    assert not invocation.deadline.may_start(BEGAN + 18.78, waiting=1)  # 11.22 s: the margin, the timeout, and the run
+
+
+def test_a_job_is_stopped_at_its_own_time_unless_it_has_ended_or_its_end_is_being_noted() -> None:  # SPEC I3
+    invocation = Invocation(timeout=10)
+    executor = invocation.executor
+    early, in_time, noted, in_a_hook, late = (invocation.start(delay=delay) for delay in (0, 1, 1, 1, 4))
+    executor.ends = [(BEGAN + 7, early), (BEGAN + 11, in_time), (BEGAN + 14.025, late)]
+    executor.ending, in_a_hook.has_ended = {noted}, True
+    assert [invocation.ended(), invocation.ended()] == [[early], [in_time]]
+    assert executor.waits == [10, 4]
+    executor.ends.append((BEGAN + 11.125, noted))
+    assert invocation.ended() == [noted]
+    assert executor.waits[2:] == pytest.approx([0.05] * 3)
+    assert (invocation.ended(), invocation.stops) == ([late], [(late, 14)])
+    assert [early.error, in_time.error, noted.error, in_a_hook.error] == [None] * 4
+    assert isinstance(late.error, TimeoutError)
+
+
+def test_the_wait_for_the_next_job_is_at_least_a_millisecond_and_none_if_its_time_is_up() -> None:  # SPEC I3
+    for timeout, passed, wait in ((0.0004, 0, 0.001), (0.5, 0, 0.5), (5, 5, 0), (5, 5.5, 0)):
+        invocation = Invocation(timeout)
+        invocation.start()
+        invocation.executor.now += passed
+        invocation.ended()
+        assert invocation.executor.waits[0] == wait
+
+
+def test_an_interrupted_job_has_exceeded_its_time_and_its_error_shows_where() -> None:  # SPEC I3, F2
+    invocation, interruption = Invocation(timeout=10), Interrupted()
+    interruption.__traceback__ = traceback = TracebackType(None, frame_in(asyncio, "handler"), 0, 1)
+    one, abandoned, plain = (invocation.start(raised=raised) for raised in (interruption, ValueError(), KeyError()))
+    invocation.executor.ends = [(BEGAN + 5, one), (BEGAN + 5, plain)]
+    invocation.ended()
+    error = one.outcome()
+    assert isinstance(error, TimeoutError)
+    assert (error.__traceback__, one.raised) == (traceback, None)
+    assert isinstance(plain.outcome(), KeyError)
+    abandoned.is_abandoned = True
+    assert abandoned.outcome() is None
+    given = invocation.start(error=TimeoutError())
+    assert given.outcome() is None  # it has returned, with a verdict of its own
+    given.raised = raised = KeyError()
+    raised.__traceback__ = traceback
+    given.fail(KeyError())
+    assert (given.outcome(), type(given.error)) == (raised, TimeoutError)
+    assert given.error.__traceback__ is None
+    assert given.tries == 1
 
 
 def test_the_time_of_a_job_begins_after_its_delay_and_its_claim_and_a_claim_may_end_until_the_last_moment() -> None:
@@ -121,22 +202,58 @@ def test_the_time_of_a_job_begins_after_its_delay_and_its_claim_and_a_claim_may_
     job = claimed.start(is_claiming=True)
     claimed.executor.now += 4
     claimed.jobs.on_claim(job, False)
+    assert (job.is_claiming, claimed.executor.wakes) == (False, 0)
     for invocation, due in ((claiming, 29.5), (delayed, 15), (claimed, 14)):
         invocation.ended()
         assert invocation.executor.stops[0] == BEGAN + due
 
 
 def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_from_running() -> None:  # SPEC I3, K4
-    with_claims, delayed, in_threads = Invocation(), Invocation(timeout=10), Invocation(timeout=10)
-    delayed.executor.shares_thread = True
-    for invocation in (with_claims, delayed, in_threads):
-        invocation.start()
-    with_claims.deadline.ending = 4
-    for invocation in (delayed, in_threads):
-        invocation.deadline.in_hooks += 3
-    for invocation, due in ((with_claims, 25), (delayed, 13), (in_threads, 10)):
+    for ending, in_hooks, shares_thread, due in (
+        *((0.5, 0, False, 28.5), (4, 0, False, 25), (20, 0, False, 9)),
+        *((0, 3, True, 13), (0, 0.05, True, 10.05), (0, 0.04, True, 10), (0, 3, False, 10), (4, 3, True, 13)),
+    ):
+        invocation = Invocation(None if due > 15 else 10)
+        if shares_thread:
+            invocation.executor.shares_thread = True
+        job = invocation.start()
+        invocation.deadline.ending, invocation.deadline.in_hooks = ending, in_hooks
         invocation.ended()
-        assert invocation.executor.stops[0] == BEGAN + due
+        assert invocation.stops[0] == (job, pytest.approx(due))
+
+
+def test_a_hook_while_jobs_are_awaited_keeps_them_and_a_claim_that_ends_later_comes_after_them() -> None:
+    """SPEC I3, K4. When claims become slower, the wait of the jobs ends, so that all are stopped in time."""
+    invocation = Invocation(timeout=10)
+    claiming, job = invocation.start(is_claiming=True), invocation.start(delay=1)
+    jobs, executor, deadline = invocation.jobs, invocation.executor, invocation.deadline
+    executor.now += 5
+    deadline.ending = 1
+    jobs.on_claim(claiming, True)
+    assert (claiming.is_claiming, executor.wakes) == (True, 1)
+    jobs.on_claim(claiming, True)
+    invocation.ended()
+    assert invocation.stops[0] == (job, 11)
+    jobs.on_claim(claiming, True)
+    assert executor.wakes == 2  # the slower claims are considered by now
+
+    def hook() -> bool:
+        invocation.deadline.in_hooks = 3
+        return False
+
+    invocation = Invocation(timeout=10)
+    invocation.executor.shares_thread, invocation.jobs.between = True, hook
+    job = invocation.start()
+    invocation.ended()
+    assert invocation.stops[0] == (job, 13)
+
+
+def test_the_wait_for_jobs_ends_with_an_answer_to_a_request() -> None:  # SPEC I1
+    invocation = Invocation(timeout=10)
+    job = invocation.start()
+    invocation.jobs.between = lambda: invocation.executor.now > BEGAN + 10
+    assert (invocation.ended(), invocation.executor.now) == ([], pytest.approx(BEGAN + 10 + INTERRUPT_AGAIN_SECONDS))
+    assert (len(invocation.jobs), job.is_abandoned) == (1, False)
 
 
 def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_catches_the_interruption() -> None:
@@ -144,9 +261,9 @@ def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_cat
     invocation = Invocation(timeout=10)
     job, executor = invocation.start(), invocation.executor
     executor.blocking = job
-    assert invocation.jobs.fire(None) == pytest.approx(10 + INTERRUPT_AGAIN_SECONDS)
-    executor.now = BEGAN + 10 + INTERRUPT_AGAIN_SECONDS
-    assert isinstance(invocation.jobs.fire(None), Interrupted)
+    for passed in (0, 9.5):
+        assert invocation.fire_at(passed) == pytest.approx(10 - passed + INTERRUPT_AGAIN_SECONDS)
+    assert isinstance(invocation.fire_at(10 + INTERRUPT_AGAIN_SECONDS), Interrupted)
     assert isinstance(job.error, TimeoutError)
     assert "its timeout of 10 s" in str(job.error)
 
@@ -172,6 +289,9 @@ def test_jobs_that_end_as_they_start_leave_a_turn_to_other_tasks_once_in_a_milli
     assert pauses == [False, True, False, True]
     asyncio.run(jobs.pause())
     assert executor.waits == [0, 0, 0]
+    executor.takes = PAUSE_SECONDS
+    invocation.start()
+    assert jobs.needs_pause
     executor.takes = 5
     invocation.start()
     assert not invocation.deadline.may_start(BEGAN + 24.1)  # the longest took 5 s
@@ -270,9 +390,31 @@ def test_a_job_within_its_time_and_a_step_between_jobs_are_not_interrupted() -> 
     for left in (5 - INTERRUPT_AGAIN_SECONDS, 0.5):
         executor.now = BEGAN + 15 - left
         assert fire(None) == pytest.approx(left)
+    executor.now = BEGAN + 15
+    for module, function in ((jobs_module, "_on_verdict"), (tracing, "_handler_ended")):
+        assert fire(frame_in(module, function)) == 0.05
     executor.blocking = True
     assert isinstance(fire(None), Interrupted)
+    executor.blocking = second
+    assert isinstance(fire(frame_in(tracing, "_end")), Interrupted)
     assert [first.error, second.error] == [None, None]
+    assert isinstance(fire(None), Interrupted)
+    assert isinstance(second.error, TimeoutError)
+
+
+def test_a_job_that_blocks_while_it_starts_is_interrupted_when_its_time_or_that_of_another_job_is_up() -> None:
+    """SPEC I3."""
+    answers: list[Any] = []
+    for starts, passed in (([0], 4), ([0, 6], 7), ([0], 10 + INTERRUPT_AGAIN_SECONDS)):
+        invocation = Invocation(timeout=10)
+        executor = invocation.executor
+        executor.blocking = True
+        for at in starts:
+            executor.now = BEGAN + at
+            executor.in_start = lambda: answers.append(invocation.fire_at(passed))  # noqa: B023 called in this turn
+            invocation.start()
+    assert answers[0:3:2] == pytest.approx([6 + INTERRUPT_AGAIN_SECONDS, 3 + INTERRUPT_AGAIN_SECONDS])
+    assert isinstance(answers[3], Interrupted)
 
 
 class NoThreads(RealThreads):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.run.deadline import (
@@ -120,7 +121,7 @@ class Jobs:
         self._running: dict[Job, None] = {}
         self._dues: list[tuple[float, int, Job]] = []
         """A heap of the times at which jobs must end. A job that has ended stays in it until its time comes."""
-        self._started = 0
+        self._numbers = count()
         self._starting: Job | None = None  # the job that takes its first step, before `start` has returned
         self._pause_at = monotonic() + PAUSE_SECONDS
         self.needs_pause = False  # before the next job, await `ended`: other tasks have waited long enough
@@ -161,9 +162,7 @@ class Jobs:
             self.needs_pause = now >= self._pause_at
             return True
         self._running[job] = None
-        self._started += 1
-        if (due := self._deadline.due(job.started_at)) != math.inf:
-            heappush(self._dues, (due, self._started, job))
+        heappush(self._dues, (self._deadline.due(job.started_at), next(self._numbers), job))
         return False
 
     async def ended(self) -> list[Job]:
@@ -172,8 +171,9 @@ class Jobs:
             self._renew_dues()
             is_pause, self.needs_pause = self.needs_pause, False
             until = self._next_check()
-            seconds = 0 if is_pause else until - self._monotonic()
-            ended = await self._executor.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
+            seconds = until - self._monotonic()
+            waits = seconds > 0 and not is_pause
+            ended = await self._executor.ended(max(seconds, SHORTEST_WAIT_SECONDS) if waits else 0)
             has_progress = self.between()
             now = self._monotonic()
             self._pause_at = now + PAUSE_SECONDS
@@ -243,7 +243,8 @@ class Jobs:
     def _next_check(self) -> float:
         """Return when to stop or abandon the next job, or without jobs, when to stop waiting for requests."""
         if not self._running:
-            return next((at for at in self._checks if at > self._monotonic()), self._checks[-1])
+            now = self._monotonic()
+            return next((at for at in self._checks if at > now), now)
         due = self._next_due()
         return min(due, self._next_stop_at, self._abandon_at) if self._stopped else due
 
@@ -255,15 +256,16 @@ class Jobs:
     def _due(self, job: Job, now: float) -> float:
         """Return when a job must end; during a claim, which ends soon by itself, as if its handler began now."""
         due = self._deadline.due(now if job.is_claiming else job.started_at)
-        return max(due, self._deadline.last_moment) if job.is_claiming and due <= now else due
+        return self._deadline.last_moment if job.is_claiming and due <= now else due
 
     def _renew_dues(self) -> None:
         """Have jobs end earlier if claims have become slower, and later if a hook kept them from running."""
         deadline = self._deadline
-        lost = deadline.in_hooks - self._in_hooks if self._executor.shares_thread else 0.0
-        if lost < RECHECK_SECONDS and deadline.ending <= self._ending:
+        lost = deadline.in_hooks - self._in_hooks
+        was_kept = self._executor.shares_thread and lost >= RECHECK_SECONDS
+        if deadline.ending <= self._ending and not was_kept:
             return
-        if lost >= RECHECK_SECONDS:
+        if was_kept:
             self._in_hooks = deadline.in_hooks
             for job in self._running:
                 job.started_at += lost
@@ -272,7 +274,7 @@ class Jobs:
         heapify(self._dues)
 
     def _stop_jobs_that_are_due(self, now: float) -> None:
-        if self._stopped and now >= self._abandon_at:
+        if now >= self._abandon_at:
             for job in self._stopped:
                 self._executor.abandon(job)
         elif now >= self._next_stop_at:
@@ -283,13 +285,12 @@ class Jobs:
             _, number, job = self._dues[0]
             if job.has_ended:  # while a hook ran in this thread
                 heappop(self._dues)
-                continue
-            due = now + RECHECK_SECONDS if self._executor.is_ending(job) else self._due(job, now)
-            if due > now:  # its handler has just ended, or has started later than the job, after its claim
+            elif (due := now + RECHECK_SECONDS if self._executor.is_ending(job) else self._due(job, now)) > now:
+                # Its handler has just ended, or has started later than the job, after its claim.
                 heapreplace(self._dues, (due, number, job))
-                continue
-            job.fail(self._deadline.timed_out(job.started_at, now))
-            self._stop(job, now)
+            else:
+                job.fail(self._deadline.timed_out(job.started_at, now))
+                self._stop(job, now)
 
     def _stop(self, job: Job, now: float) -> None:
         self._stopped[job] = None
@@ -298,7 +299,7 @@ class Jobs:
         self._executor.stop(job)
 
     def _note_end(self, job: Job, now: float) -> None:
-        self._deadline.took(max(0.0, now - job.started_at))
+        self._deadline.took(now - job.started_at)
         if is_a(job.raised, Interrupted):
             job.fail(self._deadline.timed_out(job.started_at, now))
 
