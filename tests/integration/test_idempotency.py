@@ -384,7 +384,8 @@ def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(record
     orders = Handler(records.layer(event_key_jmespath="order"))
     bodies = [{"order": {"id": number, "note": None}} for number in (1, 2)]
     edited = of_tarry(json.dumps(bodies[1]), edited=EDITED)
-    for each in (record(bodies[0], "a"), record(bodies[1], "b"), edited):
+    same = {"order": {"note": None, "id": 1}}
+    for each in (record(bodies[0], "a"), record(bodies[1], "b"), record(same, "a in another order"), edited):
         orders.of(each)
     assert orders.ran == ["a", "b", "copy"]
 
@@ -436,9 +437,26 @@ def test_a_table_that_refuses_loses_no_message_and_is_logged(
     unprotected = lines(caplog, "unprotected")
     assert {field(line, "message_id") for line in unprotected} == {"a", "fails"}
     assert sorted(line.levelname for line in unprotected) == ["INFO", "WARNING"]  # one WARNING an invocation
+    assert f"The idempotency store could not be asked (An error occurred ({code})" in field(unprotected[0], "text")
     [line] = lines(caplog, "completion_not_stored")
-    assert "its handler runs a second time" in field(line, "text")
-    assert len(lines(caplog, "idempotency_denied")) == (code == "AccessDeniedException")
+    assert f"record could not be completed (An error occurred ({code})" in field(line, "text")
+    assert (field(line, "message_id"), field(line, "key")) == ("a", "orders#a")
+    assert not lines(caplog, "claim_not_removed")  # there may be no record
+    is_denied = code == "AccessDeniedException"
+    assert len(lines(caplog, "idempotency_denied")) == is_denied
+
+
+@pytest.mark.parametrize("operation", ["put", "update", "delete"])
+def test_a_single_operation_that_is_denied_is_named_once(
+    operation: str, records: TableInMemory, caplog: Caplog
+) -> None:
+    orders = Handler(records.layer())
+    records.refuses("AccessDeniedException", operation)
+    for _ in range(2):
+        orders.of("a", "fails")
+    [line] = lines(caplog, "idempotency_denied")
+    assert "The idempotency store may not be used: An error occurred (AccessDenied" in field(line, "text")
+    assert "Grant dynamodb:GetItem, PutItem, UpdateItem and DeleteItem on the table" in field(line, "text")
 
 
 def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(dynamodb: IdempotencyTable) -> None:
@@ -472,7 +490,10 @@ def test_a_record_that_cannot_be_removed_defers_the_message(kind: str, records: 
     orders = Handler(records.layer(), kind)
     records.refuses("ThrottlingException", "delete")
     assert orders.of("fails") == ["fails"]
-    assert "deferred" in field(lines(caplog, "claim_not_removed")[0], "text")
+    [line] = lines(caplog, "claim_not_removed")
+    assert "could not be removed (An error occurred (ThrottlingException)" in field(line, "text")
+    assert "It counts for another 30 seconds, the time left of this invocation" in field(line, "text")
+    assert (field(line, "message_id"), field(line, "key")) == ("fails", "orders#fails")
 
 
 # mistakes
@@ -494,15 +515,30 @@ def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_s
     assert [expected in field(line, "error") for line in lines(caplog, "waiting_retry")] == [True] * len(WAYS)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "asked", "warnings"),
+    [(3_600, 1, 1), (345_599, 1, 1), (345_600, 1, 0), (14 * DAY - 1, 1, 0), (14 * DAY, 0, 0), (None, 0, 0)],
+)
 def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
-    records: TableInMemory, caplog: Caplog
+    seconds: int | None, asked: int, warnings: int, records: TableInMemory, wire: Wire, caplog: Caplog
 ) -> None:
-    orders = Handler(records.layer(expires_after_seconds=3_600))
+    """Messages of no queue live longer than 14 days, as records do by default."""
+    orders = Handler(records.layer(**({"expires_after_seconds": seconds} if seconds else {})))
     for each in ["a", "b"]:
         orders.of(each)
-    Handler(records.layer(), name="unconfigured").of("m1")
-    [line] = lines(caplog, "records_too_short")
-    assert "live 3600 seconds, and orders keeps messages for 345600" in field(line, "text")
+    texts = [field(line, "text") for line in lines(caplog, "records_too_short")]
+    assert [f"live {seconds} seconds, and orders keeps messages for 345600" in text for text in texts] == [
+        True
+    ] * warnings
+    assert wire.operations == ["GetQueueAttributes"] * asked
+
+
+def test_nothing_is_said_of_the_life_of_records_if_that_of_messages_is_unknown(
+    records: TableInMemory, wire: Wire, caplog: Caplog
+) -> None:
+    wire.fails["GetQueueAttributes"] = client_error("AccessDenied")
+    Handler(records.layer(expires_after_seconds=60)).of("a")
+    assert not lines(caplog, "records_too_short")
 
 
 def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: TableInMemory) -> None:

@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
 
 from tarry import Message, consumer, world
-from tarry.run.idempotency import CONNECTED_SECONDS, answer_times
+from tarry.run.idempotency import answer_times
 from tarry.run.idempotency_layer import longest_request
 from tests.loglines import Caplog, lines
 from tests.records import Context, batch_of, failed
@@ -83,9 +83,10 @@ def test_after_the_first_answer_requests_with_short_timeouts_are_made_in_the_han
     consumed = Consumed(table.layer())
     assert (consumed.batch(2), consumed.threads) == ([], ["another", "this", "this", "this"])
     assert (consumed.batch(1), consumed.threads) == ([], ["this", "this"])
-    answered_at = world.current().keep(answer_times)
-    answered_at.update(dict.fromkeys(answered_at, -CONNECTED_SECONDS))
-    assert (consumed.batch(1), consumed.threads) == ([], ["another", "this"])
+    answered_at, now = world.current().keep(answer_times), world.current().clock.monotonic()
+    for seconds, thread in ((9.75, "this"), (10, "another")):
+        answered_at.update(dict.fromkeys(answered_at, now - seconds))
+        assert (consumed.batch(1), consumed.threads) == ([], [thread, "this"])
 
 
 @pytest.mark.parametrize(

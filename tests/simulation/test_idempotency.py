@@ -282,6 +282,25 @@ def test_one_end_without_an_answer_leaves_the_others_as_they_are(kind: str, capl
     assert [f"orders#{field(line, 'message_id')}"] == silent
 
 
+@pytest.mark.parametrize(
+    ("takes", "handler", "waits"),
+    [(0.01, 0.1, "5.0"), (2, 0.1, "6.0"), (0.01, 20, "2.5"), (2, 22.75, "4.5")],
+    ids=["five seconds", "three times a claim", "a quarter of the time left", "a quarter of the margin is left"],
+)
+def test_the_answer_to_the_end_of_a_claim_is_awaited_for_some_seconds(
+    takes: float, handler: float, waits: str, caplog: Caplog
+) -> None:  # SPEC K4
+    """At least as long as two requests should take, and half as long again."""
+    table = SlowTable(lambda operation, _: takes if operation == "put" else 600)
+    orders = Orders("sync", table, seconds=handler)
+    orders.run(1, 30)
+    [line] = lines(caplog, "completion_not_stored")
+    assert field(line, "text") == (
+        "The message is done, but its idempotency record could not be completed (no answer within "
+        f"{waits} seconds). If it is delivered again, its handler runs a second time."
+    )
+
+
 @pytest.mark.parametrize("kind", ONE_BY_ONE)
 def test_a_table_that_never_answers_lets_the_first_message_run_and_loses_none(kind: str) -> None:  # SPEC K4
     orders = Orders(kind, SlowTable(600), max_attempts=5)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from tarry import Message, Outcome, consumer
 from tarry.message.invocation import Invocation
@@ -144,48 +143,6 @@ def test_what_is_kept_for_failed_messages_and_claims_is_kept_from_hooks_and_hand
     thirty_seconds.settled()
     assert thirty_seconds.may_start(1_005)
     assert not thirty_seconds.may_start(1_005.1)
-
-
-def claims_in(clock: TestClock, table: SlowTable, timeout: float | None = None) -> Claims:
-    """Return the claims of an invocation of 30 seconds."""
-    invocation = Invocation(World(clock), Context(30), lambda _: None, log := consumer(print).log)
-    return Claims(Idempotency(table), invocation, log, Deadline(clock.monotonic() + 30, 30, timeout=timeout))
-
-
-@pytest.mark.parametrize(
-    ("timeout", "last", "messages", "kept"),
-    [
-        (None, None, 10, 15),  # half of the time left
-        (20, None, 10, 20),
-        (28, None, 10, 26),  # nine tenths, less the margin
-        (60, None, 10, 15),  # a timeout that is cut does not count
-        *((None, 4, messages, kept) for messages, kept in ((5, 5), (10, 5), (20, 10), (100, 15))),  # a quarter more
-        *((8, 4, messages, kept) for messages, kept in ((10, 8), (20, 10))),
-        (None, 40, 10, 26),  # it was interrupted, and needs twice as long
-    ],
-)
-def test_a_batch_handler_has_half_of_the_time_its_timeout_or_as_long_as_it_took_last(
-    timeout: float | None, last: float | None, messages: int, kept: float
-) -> None:  # SPEC K4
-    claims = claims_in(TestClock(), SlowTable(), timeout)
-    if last is not None:
-        claims.ran(last, 10)
-    claims.begin_batch(in_order=False)
-    assert claims._batch_seconds(messages) == kept
-
-
-@pytest.mark.parametrize(("after", "ends"), [(29, 1), (29.25, 0)])
-def test_a_claim_is_ended_while_a_quarter_of_the_margin_is_left(after: float, ends: int) -> None:  # SPEC K4
-    claims = claims_in(clock := TestClock(), table := SlowTable())
-    own, elsewhere = (Message[Any](record(message_id=each), each, claims._invocation) for each in ("m1", "m2"))
-    key = claims._idempotency.key_of(delivery_of(elsewhere))
-    table.items[key] = DataRecord(key, "INPROGRESS", in_progress_expiry_timestamp=10**14)
-    assert [claims.claim(each) for each in (own, elsewhere)] == [True, False]
-    claim: Any = delivery_of(own).claim
-    assert claims._open == {claim.key}  # of the other one, no record is to be ended
-    clock.sleep(after)
-    claim.end(Outcome.ack())
-    assert (table.requests["put"], table.requests["update"]) == (2, ends)
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ class Claims:
         delivery, is_first = delivery_of(message), self._is_first()
         if (work := self._start(delivery)) is not None:
             has_time = is_first or self._has_time()
-            answer = answers_of([work], self._invocation, longest=self._longest)[0] if has_time else TableNotAsked()
-            self._take(delivery, answer)
+            answers = answers_of([work], self._invocation, longest=self._longest) if has_time else [TableNotAsked()]
+            self._take(delivery, *answers)
             if self._is_late(delivery, is_first):
                 self._take_late(delivery, self._is_last_delivery(delivery))
         return delivery.claim is not None and delivery.claim.is_held
@@ -303,10 +303,8 @@ class Claims:
     def _is_last_delivery(self, delivery: Delivery) -> bool:
         """Return whether SQS would dead-letter a message if it were released. This may look its queue up."""
         lookups, queue = Lookups(Requests(self._invocation), self._log), delivery.source
-        if not lookups.knows(queue) and delivery.receive_count > 1:
-            lookups.prepare(queue, lambda: None)  # one request, also for messages that run at once
-            return lookups.source(queue).is_last_delivery(delivery)
-        return (facts := lookups.known(queue)) is not None and facts.is_last_delivery(delivery)
+        facts = lookups.source(queue) if delivery.receive_count > 1 else lookups.known(queue)
+        return facts is not None and facts.is_last_delivery(delivery)
 
     def _take_late(self, delivery: Delivery, is_last: bool) -> None:
         """Run a message without time at its last delivery only; the others are released."""

@@ -98,7 +98,7 @@ def lacks_part(expression: Mapping[str, Any], value: Any) -> bool:
     if kind == "multi_select_list":
         return any(map(lacks_part, children, value))
     if kind == "multi_select_dict":
-        return any(lacks_part(each["children"][0], value[each["value"]]) for each in children)
+        return any(lacks_part(part, value[each["value"]]) for each in children for part in each["children"])
     return False
 
 
@@ -172,7 +172,7 @@ class Records:
         found = self.read(key)
         is_own = found is not None and _is_own(found, in_progress_until, expires_at)
         if is_own:
-            self._layer._delete_record(self._record(key))
+            self._layer._delete_record(self._record(key, IN_PROGRESS))
         return is_own
 
     def shorten(self, key: str, in_progress_until: int, expires_at: int, until: int) -> None:
@@ -195,7 +195,7 @@ class Records:
             None if expires_at is None else int(expires_at),
         )
 
-    def _record(self, key: str, status: str = "", expires_at: int | None = None, until: int | None = None) -> Any:
+    def _record(self, key: str, status: str, expires_at: int | None = None, until: int | None = None) -> Any:
         return self._data_record(
             idempotency_key=key,
             status=status,
