@@ -10,6 +10,7 @@ import pytest
 from tarry import (
     Batch,
     ConfigurationError,
+    Consumer,
     DeadLetter,
     DropMessage,
     Exponential,
@@ -24,7 +25,7 @@ from tarry import (
     consumer,
 )
 from tarry.testing import Sandbox
-from tarry.world import current
+from tarry.world import RealThreads, current
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, batch_of, event, record
 from tests.sandboxes import work
@@ -320,6 +321,53 @@ def test_a_verdict_in_a_batch_handler_is_carried_out_at_once_unless_time_is_shor
 
     assert settle(handler, batch_of(2), wire)[0] == ["m0"]
     assert (seen, wire.visibilities()) == ([requests], {"handle-m0": 60})
+
+
+def failing(*ids: str, seconds: float = 0) -> Consumer[Any]:
+    """Return a consumer whose handler takes some seconds, and fails on these messages."""
+
+    @consumer(backoff=Fixed(5))
+    def handler(message: Message) -> None:
+        current().clock.sleep(seconds)
+        if message.id in ids:
+            raise ValueError
+
+    return handler
+
+
+@batch_consumer(backoff=Fixed(5))
+def failing_batch(batch: Batch) -> None:
+    raise ValueError
+
+
+@batch_consumer(backoff=Fixed(5))
+def failing_messages(batch: Batch) -> None:
+    batch.retry_all()
+
+
+NOT_DUE = record("{}", "m0", attributes=tarry_attribute(due=RECEIVED_AT + 5))
+
+
+@pytest.mark.parametrize(
+    ("handler", "batch", "threads"),
+    [
+        pytest.param(failing("m0"), batch_of(2), 1, id="another message follows"),
+        pytest.param(failing("m0"), batch_of(1), 0, id="a single message"),
+        pytest.param(failing("m1"), batch_of(2), 0, id="the last message"),
+        pytest.param(failing(), event(NOT_DUE, record("{}", "m1")), 1, id="not due yet"),
+        pytest.param(failing(), event(NOT_DUE), 0, id="not due yet, alone"),
+        pytest.param(failing(seconds=24), batch_of(3), 0, id="released for lack of time"),
+        pytest.param(failing_batch, batch_of(3), 0, id="a batch handler that has raised"),
+        pytest.param(failing_messages, batch_of(3), 0, id="a batch handler that has returned"),
+    ],
+)
+def test_a_thread_sets_short_delays_only_if_other_messages_of_the_batch_may_run_long(
+    handler: Consumer[Any], batch: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(RealThreads, "start_unless", lambda _, *work: started.append(work))
+    settle(handler, batch)
+    assert len(started) == threads
 
 
 def visibility_requests(sandbox: Sandbox) -> list[float]:

@@ -32,7 +32,7 @@ from tarry.run.verdicts import Verdicts
 from tarry.world import World, use
 from tests import handlers
 from tests.loglines import Caplog, field, lines
-from tests.records import Context, batch_of, event, failed, record
+from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.settled import orders, settle
 from tests.wire import RunningClock, Wire
 
@@ -499,6 +499,45 @@ def test_unsaid_is_ack_or_fail_and_refused_for_a_handler_of_one_message() -> Non
             batch_consumer(unsaid=value)
 
 
+def acknowledge_all(batch: Batch) -> None:
+    batch.ack_all()
+
+
+WITH_ATTRIBUTES = {"source": {"stringValue": "shop", "dataType": "String"}}
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        consumer(lambda _: None),
+        batch_consumer(lambda _: None),
+        batch_consumer(acknowledge_all),
+        batch_consumer(unsaid="fail")(acknowledge_all),
+    ],
+    ids=["message by message", "batch", "acknowledged", "acknowledged although unsaid fails"],
+)
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("attributes", [None, WITH_ATTRIBUTES], ids=["plain", "with attributes"])
+def test_a_batch_that_succeeds_needs_no_order_and_no_decisions(
+    attributes: Any, queue: str, handler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC G2, H4
+    """Nor does a plain message need an object of its delivery, on FIFO if it was received within 10 seconds."""
+    needless = ["tarry.run.verdicts.Verdicts", "tarry.run.order.fresh_first", "tarry.run.batch_verdicts.BatchVerdicts"]
+    for each in [*needless, *([] if attributes else ["tarry.message.delivery.Delivery"])]:
+        monkeypatch.setattr(each, None)
+    batch = batch_of(3, queue, group="a", received_at=RECEIVED_AT - 10, attributes=attributes)
+    reported, wire = settle(handler, batch)
+    assert (reported, wire.requests) == ([], [])
+
+
+def test_explicit_acknowledgements_of_all_messages_need_no_decisions_although_unsaid_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC B8
+    monkeypatch.setattr("tarry.run.batch_verdicts.BatchVerdicts.on_end", None)
+    handler = batch_consumer(unsaid="fail")(acknowledging("m0", "m1"))
+    assert settle(handler, batch_of(2))[0] == []
+
+
 # threads of a batch handler
 
 
@@ -523,6 +562,26 @@ def test_a_verdict_in_progress_in_a_thread_of_a_batch_handler_is_completed_after
         begun.wait(60)
 
     assert settle(handler, batch_of(105), wire)[0] == []
+
+
+def test_a_defect_of_tarry_does_not_reach_a_handler_that_gives_a_verdict(
+    monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+) -> None:  # SPEC A2
+    def fails_once(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise TypeError
+
+    monkeypatch.setattr(Verdicts, "_take", fails_once)
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        batch[0].retry(60)
+        batch[1].ack()
+
+    assert settle(handler, batch_of(2))[0] == ["m0"]
+    [line] = lines(caplog, "runtime_failed")
+    assert (field(line, "message_id"), field(line, "error_type")) == ("m0", "TypeError")
+    assert "failed to decide on the message early" in field(line, "text")
 
 
 def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tarry import (
     Fixed,
     LocalRetry,
     Message,
+    Outcome,
     Reject,
     Retry,
     RetryInPlace,
@@ -34,6 +35,7 @@ from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.sandboxes import work
 from tests.settled import orders, settle
+from tests.tables import SlowTable
 from tests.wire import RunningClock, TestClock, Wire
 
 LONG = 120
@@ -532,6 +534,18 @@ def test_an_invocation_that_begins_too_late_runs_no_message(caplog: Caplog) -> N
     assert "began with 0.19 s left" in field(lines(caplog, "out_of_time")[0], "text")
 
 
+def test_each_message_of_a_batch_handler_that_there_is_no_time_to_settle_is_counted_or_logged(
+    caplog: Caplog,
+) -> None:  # SPEC I2
+    handler = timed("batch", lambda message: 30 if message.id == "m0" else 0, lambda _: 1 / 0)
+    reported, wire = settle(handler, batch_of(25))
+    assert (reported, wire.requests) == ([f"m{number}" for number in range(25)], [])
+    [line] = lines(caplog, "out_of_time")
+    counted, _, text = field(line, "text").partition(" messages ")
+    assert text.startswith("were not settled")
+    assert int(counted) + len(lines(caplog, "waiting_retry")) == 25
+
+
 def test_a_message_that_failed_before_time_ran_out_waits_for_its_delay() -> None:  # SPEC I2, G1
     handler = timed("sync", lambda _: 20, lambda _: 1 / 0, backoff=Fixed(60))
     reported, wire = settle(handler, batch_of(2))
@@ -560,3 +574,31 @@ def test_a_local_retry_without_time_is_not_made() -> None:  # SPEC I2, I5
     reported, wire = settle(handler, event(record("fails", "m0"), record("slow", "m1")), remaining=35)
     assert (reported, ran) == (["m0"], ["m0", "m1"])
     assert wire.visibilities() == {"handle-m0": 37}
+
+
+@pytest.mark.parametrize(
+    ("fails_after", "other_takes", "claims_take", "runs"),
+    [
+        *((22.75, 0, 0, 2), (23, 0, 0, 1)),
+        *((0, 22.75, 0, 2), (0, 23, 0, 1)),
+        *((20.75, 0, 1, 2), (21, 0, 1, 1)),  # the claim has taken a second, and its end is expected to take two
+    ],
+)
+def test_a_message_runs_again_within_its_delivery_if_two_seconds_and_the_ends_of_claims_fit_behind_its_delay(
+    fails_after: float, other_takes: float, claims_take: float, runs: int
+) -> None:  # SPEC I2, I5, K4
+    ran: list[str] = []
+    table = SlowTable(lambda operation, _: claims_take if operation == "put" else 0)
+
+    def begin(message: Message) -> float:
+        ran.append(message.id)
+        return 0 if message.id in ran[:-1] else {"m0": fails_after, "m1": other_takes}[message.id]
+
+    def end(message: Message) -> None:
+        if ran == ["m0"]:
+            raise ValueError
+
+    settings = {"idempotency": table} if claims_take else {}
+    handler = timed("sync", begin, end, on_failure=[lambda *_: Outcome.again(5)], backoff=Fixed(60), **settings)
+    reported, _ = settle(handler, batch_of(2 if other_takes else 1))
+    assert (ran.count("m0"), reported) == (runs, ["m0"] if runs == 1 else [])

@@ -11,6 +11,7 @@ from tarry import (
     Batch,
     Consumer,
     DeadLetter,
+    DropMessage,
     Failure,
     Fixed,
     Message,
@@ -166,6 +167,40 @@ def test_a_batch_handler_keeps_only_the_frames_of_its_last_failure(verdict: str,
     assert len(tracebacks) == 60
     assert all("in fails" in each for each in tracebacks)
     assert Load.peak <= 3
+
+
+def test_failure_steps_see_the_tracebacks_of_ten_failures_that_waited_for_a_slow_look_up(sandbox: Sandbox) -> None:
+    """Those of thousands would keep the local variables of as many handlers."""
+    seen: list[bool] = []
+
+    def note(failure: Failure, next_step: Any) -> Outcome:
+        seen.append(failure.error is not None and failure.error.__traceback__ is not None)
+        return next_step(failure)  # type: ignore[no-any-return]
+
+    @consumer(on_failure=[note, DropMessage()])
+    def handler(message: Message) -> None:
+        raise ValueError
+
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=5)
+    work(sandbox, handler, *map(str, range(12)), batch_size=12, window=1, timeout=60)
+    sandbox.run()
+    assert seen == [True] * 10 + [False] * 2
+
+
+def test_a_fifo_group_goes_on_when_a_slow_look_up_has_ended_for_its_failed_message(sandbox: Sandbox) -> None:
+    """SPEC H1. An async handler does not block its loop by the look-up."""
+    ran: list[tuple[int, int]] = []
+
+    @consumer(on_failure=[DropMessage()], concurrency=2)
+    async def handler(message: Message) -> None:
+        ran.append((message.json(), message.receive_count))
+        if message.json() == 0:
+            raise ValueError
+
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
+    work(sandbox, handler, "0", "1", queue="orders.fifo", timeout=60)
+    sandbox.run()
+    assert ran == [(0, 1), (1, 1)]
 
 
 def test_a_failure_is_settled_as_soon_as_a_slow_look_up_has_ended(sandbox: Sandbox) -> None:  # SPEC C11

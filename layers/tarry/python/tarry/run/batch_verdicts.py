@@ -31,8 +31,9 @@ LAST_SECONDS = 0.5  # kept of the time left when the end of a batch handler wait
 class BatchVerdicts:
     """The decisions on a batch handler's messages: on some when it gives a verdict, on the others at its end."""
 
-    def __init__(self, verdicts: Verdicts, handling: Handling) -> None:
+    def __init__(self, verdicts: Verdicts, handling: Handling, invocation: Invocation) -> None:
         self._verdicts = verdicts
+        self._invocation = invocation
         self._log = handling.log
         self._fails_without_verdict = handling.fails_without_verdict
         self._is_free = threading.Lock()  # taken while tarry decides within the handler, and for good at its end
@@ -41,7 +42,7 @@ class BatchVerdicts:
 
     def on_verdict(self, delivery: Delivery) -> None:
         """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11)."""
-        if generation() != delivery.invocation.began_in:
+        if generation() != self._invocation.began_in:
             return  # a forked child must not settle anything
         verdict = delivery.verdict
         before, self._last = self._last, verdict
@@ -51,7 +52,7 @@ class BatchVerdicts:
         is_open = is_a(verdict, Retry) and leaves_delay_open(verdict)
         if delivery.source.is_fifo or is_open or is_a(verdict, (Reject, Discard)) or not self._is_free.acquire(False):
             return
-        over = self._is_over = delivery.invocation.world.threads.event()
+        over = self._is_over = self._invocation.world.threads.event()
         try:
             self._verdicts.keeps_frames = True
             self._verdicts.on_message(delivery, verdict, None)
@@ -67,9 +68,8 @@ class BatchVerdicts:
         """Decide on all other messages when the handler has ended (SPEC B4, B5, H2)."""
         verdicts, outcomes = self._verdicts, self._verdicts.outcomes
         deliveries, whole = [delivery_of(message) for message in batch], batch_verdict_of(batch)
-        invocation = deliveries[0].invocation
-        ended_at = invocation.now()
-        self._wait_for_verdict(invocation)
+        ended_at = self._invocation.now()
+        self._wait_for_verdict()
         outcomes.settle_here()
         outcomes.stopped_groups.clear()  # the handler got no message behind one that was stopped before it ran
         todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
@@ -103,10 +103,10 @@ class BatchVerdicts:
                 outcomes.end_claim(delivery)
                 outcomes.settlement.report_only()
 
-    def _wait_for_verdict(self, invocation: Invocation) -> None:
+    def _wait_for_verdict(self) -> None:
         """Wait until tarry has decided on a verdict in another thread; from then on, `on_verdict` does nothing."""
         while not self._is_free.acquire(False):
-            left = invocation.time_left() - LAST_SECONDS
+            left = self._invocation.time_left() - LAST_SECONDS
             if self._is_over is None or left <= 0 or not self._is_over.wait(None if left == math.inf else left):
                 return
 

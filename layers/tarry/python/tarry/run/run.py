@@ -97,7 +97,7 @@ class Run:
         """Whether a FIFO group may be stopped: a message of it was decided on, or has lost its lease."""
         return self.is_fifo and (self.made_verdicts is not None or bool(self.invocation.lost_groups))
 
-    def decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1, **how: Any) -> Rerun | None:
+    def decide(self, message: Message[Any], raised: BaseException | None, tries: int, **how: Any) -> Rerun | None:
         """Decide on a message that has run; return a `Rerun` if it runs again (`Verdicts.on_message`)."""
         verdicts, delivery = self.verdicts, delivery_of(message)
         rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, **how)
@@ -124,7 +124,9 @@ class Run:
 
     def acknowledged(self) -> list[Delivery]:
         """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
-        done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
+        done = [
+            self.invocation.delivery(key, record) for key, record in self.records.items() if key not in self.pending
+        ]
         return [delivery for delivery in done if not delivery.is_done]
 
     def count_attempts(self, store: AttemptStore) -> None:
@@ -133,7 +135,7 @@ class Run:
         invocation.attempt_store = store
         if invocation.are_plain:
             return
-        if redelivered := [item for item in self.records.items() if receives(item[1]) > 1]:
+        if redelivered := [(key, record) for key, record in self.records.items() if receives(record) > 1]:
             from tarry.settle.attempts import tracking_of
 
             tracking_of(invocation, self.handling.log).read([invocation.delivery(*item) for item in redelivered])

@@ -57,7 +57,6 @@ class Verdicts:
         self.outcomes.end_claims()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
-        self.outcomes.end_claims()
         if (settlement := self.outcomes.made_settlement) is not None:
             settlement.finish()
 

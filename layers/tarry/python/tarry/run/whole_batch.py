@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class WholeBatch:
     _background: Background | None = None
-    _began = 0.0  # when the handler began, on the monotonic clock
+    _began: float  # when the handler began, on the monotonic clock
     _made_verdicts: BatchVerdicts | None = None
 
     def __init__(self, run: Run) -> None:
@@ -64,14 +64,14 @@ class WholeBatch:
             if (batch := self._fill()) is None:
                 return
             job = Job(self._run.traced(self._run.handler(), takes_batch=True), batch)
-            ended = [job] if jobs.start(job) else []
-            while not ended:  # a wait also ends with the answer to a request
-                ended = await jobs.ended()
-            if ended[0].is_abandoned:
+            has_ended = jobs.start(job)
+            while not has_ended:  # a wait also ends with the answer to a request
+                has_ended = bool(await jobs.ended())
+            if job.is_abandoned:
                 for message in batch:
                     if (claim := delivery_of(message).claim) is not None:
                         claim.is_abandoned = True
-            self._decide(batch, ended[0].outcome())
+            self._decide(batch, job.outcome())
             while background.under_way:  # requests for the handler's verdicts end before the response
                 await jobs.ended()
         finally:
@@ -145,7 +145,7 @@ class WholeBatch:
         if self._made_verdicts is None:
             from tarry.run.batch_verdicts import BatchVerdicts
 
-            made = BatchVerdicts(self._run.verdicts, self._run.handling)
+            made = BatchVerdicts(self._run.verdicts, self._run.handling, self._run.invocation)
             # Another thread of the handler may have made it meanwhile.
             first: BatchVerdicts = vars(self).setdefault("_made_verdicts", made)
             return first
