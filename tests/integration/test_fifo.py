@@ -8,7 +8,7 @@ import pytest
 
 from tarry import Batch, BatchError, Consumer, Fixed, Message, RetryInPlace, batch_consumer, consumer
 from tarry.testing import Sandbox
-from tests.handlers import WAYS
+from tests.handlers import WAYS, awaiting
 from tests.loglines import Caplog, field, lines
 from tests.records import event, record
 from tests.settled import orders, settle
@@ -71,14 +71,14 @@ class FifoRun:
 
 
 class BatchHandlerRun(FifoRun):
-    def __init__(self, handle: Callable[[dict[str, Message], Batch], Any]) -> None:
+    def __init__(self, handle: Callable[[dict[str, Message], Batch], Any], *, is_async: bool = False) -> None:
         self.wire = orders()
 
-        @batch_consumer(backoff=Fixed(WAIT))
         def handler(messages: Batch) -> None:
             handle({message.delivery_id: message for message in messages}, messages)
 
-        self._settle(handler, batch())
+        made: Any = batch_consumer(backoff=Fixed(WAIT))
+        self._settle(made(awaiting(handler) if is_async else handler), batch())
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,12 @@ HEADS = {"a1": 0, "b1": 0, "a2": 0, "b2": 0, "a3": 0}
     ],
     ids=["two retries", "retry_all", "ack_all after a retry", "an exception", "a BatchError"],
 )
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_the_first_message_of_each_group_fails_and_those_behind_it_are_released(
-    handle: Any, visibilities: dict[str, int]
+    is_async: bool, handle: Any, visibilities: dict[str, int]
 ) -> None:  # SPEC H1, H2, B4, B5
     """Only `ack_all` still acknowledges what stands behind; a `BatchError` acknowledges what stands before."""
-    run = BatchHandlerRun(handle)
+    run = BatchHandlerRun(handle, is_async=is_async)
     assert (run.visibilities, run.reported) == (visibilities, list(visibilities))
 
 

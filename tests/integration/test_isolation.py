@@ -282,12 +282,18 @@ def test_a_message_acknowledged_after_it_lost_its_lease_is_not_deleted_early() -
 # time
 
 
+def not_started(caplog: Caplog) -> list[str]:
+    """Return how many messages were not started, and of how many, as each line about lacking time says."""
+    return [field(line, "text").partition(" messages were not started")[0] for line in lines(caplog, "out_of_time")]
+
+
 @CONCURRENCY
-def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolated(concurrency: int) -> None:
-    # SPEC G4, I2
+def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolated(
+    concurrency: int, caplog: Caplog
+) -> None:  # SPEC G4, I2
     run = IsolationRun(sleeps(16), concurrency=concurrency).of(batch(fresh=1, redelivered=3))
     assert (run.ran, run.wire.acts) == (["new-0"], [CHANGE_VISIBILITY])
-    assert set(run.visibilities.values()) == {0}
+    assert (set(run.visibilities.values()), not_started(caplog)) == ({0}, ["3 of 4"])
 
 
 @pytest.mark.parametrize(("seconds", "fresh", "count"), [(15, 2, 5), (29.5, 2, 2), (29.5, 0, 3)])
@@ -303,26 +309,27 @@ def test_fresh_messages_are_released_first_when_time_is_short(caplog: Caplog) ->
     """With 30 seconds for 7 messages of 5 seconds, five run. The two redelivered messages are among them."""
     run = IsolationRun(sleeps(5)).of(batch(fresh=5, redelivered=2))
     assert (run.ran[:3], sorted(run.ran[3:])) == (["new-0", "new-1", "new-2"], ["old-0", "old-1"])
-    assert run.reported == ["new-3", "new-4"]
-    [line] = lines(caplog, "out_of_time")
-    assert "2 of 7 messages were not started" in field(line, "text")
+    assert (run.reported, not_started(caplog)) == (["new-3", "new-4"], ["2 of 7"])
 
 
-def test_redelivered_messages_with_the_fewest_deliveries_are_released_first() -> None:  # SPEC I2, G4
+def test_redelivered_messages_with_the_fewest_deliveries_are_released_first(caplog: Caplog) -> None:  # SPEC I2, G4
     """Otherwise, messages with many deliveries would be released each time and dead-lettered without a run."""
     counts = [2, 2, 2, 5, 2, 7, 2]
     run = IsolationRun(sleeps(5)).of(event(*(record("{}", f"m{i}", receives=n) for i, n in enumerate(counts))))
     assert (len(run.ran), run.ran[-2:]) == (5, ["m3", "m5"])
     assert not {"m3", "m5"} & set(run.reported)
+    assert not_started(caplog) == ["2 of 7"]
 
 
 @CONCURRENCY
-def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(concurrency: int) -> None:
+def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(
+    concurrency: int, caplog: Caplog
+) -> None:
     """SPEC I2, G4. There is time for one more message: the one with the most deliveries."""
     run = IsolationRun(lambda message: sleeps(14)(message) if message.receive_count == 1 else None)
     run.handler = run.handler.replace(concurrency=concurrency)
     run.of(event(*(record("{}", f"m{count}", receives=count) for count in (1, 2, 3, 9))))
-    assert (run.reported, run.ran) == (["m2", "m3"], ["m1", "m9"])
+    assert (run.reported, run.ran, not_started(caplog)) == (["m2", "m3"], ["m1", "m9"], ["2 of 4"])
     assert ("m9" in run.visibilities) is (concurrency == 2)  # one after the other, it is alone when it is isolated
 
 

@@ -27,10 +27,12 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.message.delivery import Delivery
 from tarry.record.attribute import body_sum
 from tarry.run.verdicts import Verdicts
 from tarry.world import World, use
 from tests import handlers
+from tests.handlers import awaiting
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.settled import orders, settle
@@ -525,9 +527,25 @@ def test_a_batch_that_succeeds_needs_no_order_and_no_decisions(
     needless = ["tarry.run.verdicts.Verdicts", "tarry.run.order.fresh_first", "tarry.run.batch_verdicts.BatchVerdicts"]
     for each in [*needless, *([] if attributes else ["tarry.message.delivery.Delivery"])]:
         monkeypatch.setattr(each, None)
-    batch = batch_of(3, queue, group="a", received_at=RECEIVED_AT - 10, attributes=attributes)
+    received_at = RECEIVED_AT - (10 if queue == "orders.fifo" else 60)
+    batch = batch_of(3, queue, group="a", received_at=received_at, attributes=attributes)
     reported, wire = settle(handler, batch)
     assert (reported, wire.requests) == ([], [])
+
+
+@pytest.mark.parametrize("handle", [failing_on("m0"), awaiting(failing_on("m0"))], ids=["sync", "async"])
+def test_beside_a_failed_message_those_that_succeed_need_no_object(
+    handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class CountedDelivery(Delivery):
+        def __init__(self, record: Any, delivery_id: str, invocation: Any) -> None:
+            made.append(delivery_id)
+            super().__init__(record, delivery_id, invocation)
+
+    monkeypatch.setattr("tarry.message.delivery.Delivery", CountedDelivery)
+    assert settle(consumer(handle), batch_of(4))[0] == made == ["m0"]
 
 
 def test_explicit_acknowledgements_of_all_messages_need_no_decisions_although_unsaid_fails(

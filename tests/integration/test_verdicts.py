@@ -354,6 +354,27 @@ def test_a_delay_within_the_limit_of_sqs_waits_in_place_and_a_longer_one_takes_a
     assert wire.visibilities() == {"handle-m1": longest}
 
 
+def test_a_verdict_whose_delay_cannot_be_read_does_not_take_that_of_its_batch(caplog: Caplog) -> None:  # SPEC B4, B7
+    class Unreadable(Retry):
+        is_broken = False
+
+        def __init__(self) -> None: ...
+
+        @property
+        def delay(self) -> Any:
+            if self.is_broken:
+                raise KeyError
+
+    def handler(batch: Batch) -> None:
+        batch[0].fail(Unreadable())
+        Unreadable.is_broken = True
+        batch.retry_all(600)
+
+    assert fates(handler, 2, batch_consumer) == [BY_POLICY, "retried in 600"]
+    [line] = lines(caplog, "verdict_unreadable")
+    assert field(line, "message_id") == "m0"
+
+
 # raised verdicts
 
 

@@ -143,8 +143,7 @@ class Run:
     def watched(self, steps: Callable[[], None]) -> None:
         """Call ``steps``, and interrupt a handler that it runs in this thread when its time is up."""
         deadline, watch, interruption = self.deadline, self.watch, None
-        if deadline.is_timeout_cut:
-            self.log_cut_timeout()
+        self.log_cut_timeout()
         if (due := deadline.due(now := self.monotonic())) != math.inf:
             if deadline.most_ending:
                 due = deadline.first_due(now)
@@ -302,7 +301,9 @@ class NotStarted:
         if not groups:
             return self._renew_leases()
         until = run.monotonic() + run.invocation.time_left() * FETCH_SHARE
-        fetching = self._fetch(groups)
+        fetching = (
+            [] if run.invocation.deadline == math.inf else self._fetch(groups)
+        )  # without one, there is time later
         if runs_batch or not run.handling.isolate:
             self._renew_leases()
             comes_first = runs_batch or next(iter(run.records)) in {group[0][0] for group in groups}
@@ -317,11 +318,9 @@ class NotStarted:
             # The client is made by now, so less time must be kept for settling.
             run.deadline.keep(reserve(run.invocation.world))
 
-    def _fetch(self, groups: Sequence[Sequence[Item]]) -> Sequence[Event]:
+    def _fetch(self, groups: Sequence[Sequence[Item]]) -> list[Event]:
         """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
         run = self._run
-        if run.invocation.deadline == math.inf:
-            return ()  # there will be time for it
         by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
         deliveries = [run.invocation.delivery(*item) for item in by_queue.values()]
         return run.verdicts.awaiting.fetch(deliveries, run.verdicts.outcomes.settlement)
