@@ -1,10 +1,7 @@
 """Idempotency: a message that is done does not run again, and no two deliveries of it run at once (SPEC K4)."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import boto3
@@ -42,7 +39,7 @@ from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, IdempotencyTable, SlowTable, made
-from tests.wire import Queue, RunningClock, Wire, client_error
+from tests.wire import Queue, Wire, client_error
 
 DAY = 86_400
 
@@ -577,38 +574,6 @@ def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
         assert orders.of("a", "fails", "rejects", "b") == ["fails"], method
         assert sorted(orders.ran) == ["a", "b", "fails", "rejects"], method
     assert not lines(caplog, "runtime_failed")
-
-
-@pytest.mark.parametrize("make", [consumer, batch_consumer])
-def test_the_record_of_an_abandoned_task_stays_since_its_handler_may_still_run(make: Any, wire: Wire) -> None:
-    layer, over, ran = Memory(), threading.Event(), list[Any]()
-
-    async def hangs(given: Any) -> None:
-        ran.append(given)
-        while not over.is_set():
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.01)
-
-    orders = make(timeout=0.05, idempotency=layer, name="orders")(hangs)
-    with Wire(clock=RunningClock(lambda: bool(ran))), pytest.raises(SystemExit):
-        orders(event(record({}, "hangs")), Context(0.4))
-    over.set()
-    assert layer.items["orders#hangs"].status == "INPROGRESS"
-
-
-@pytest.mark.parametrize("config", [{}, {"expires_after_seconds": 1}])
-def test_a_record_in_progress_outlives_its_invocation(
-    config: dict[str, Any], records: TableInMemory, wire: Wire
-) -> None:
-    """SPEC K4. It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
-    layer, found = records.layer(**config), list[DataRecord]()
-    assert Handler(layer, do=lambda message: found.append(layer._get_record("orders#m1"))).of("m1") == []
-    [one] = found
-    now = wire.clock.time()
-    assert one.in_progress_expiry_timestamp == (now + 30) * 1000
-    longest = 30 if config else 14 * DAY
-    assert one.expiry_timestamp is not None
-    assert now + longest <= one.expiry_timestamp < now + longest + 65_536
 
 
 def test_only_the_record_of_a_delivery_itself_is_removed_or_shortened() -> None:  # SPEC K4

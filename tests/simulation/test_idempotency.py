@@ -5,6 +5,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -317,6 +318,21 @@ def test_the_retry_of_an_abandoned_run_does_not_meet_its_own_record(kind: str, c
     assert set(orders.runs.values()) == {3}
     assert not lines(caplog, "deferred")
     assert orders.dead_letters[0].failure.attempts == 3
+
+
+@pytest.mark.parametrize("make", [consumer, batch_consumer])
+def test_the_record_of_an_abandoned_task_stays_since_its_handler_may_still_run(make: Any, sandbox: Sandbox) -> None:
+    table = SlowTable(0.01)
+
+    @make(timeout=2, idempotency=table, max_attempts=1)
+    async def handler(_: object) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    work(sandbox, handler, "-", timeout=30)
+    sandbox.run(for_=20)
+    assert table.statuses() == {"INPROGRESS": 1}
 
 
 def test_on_fifo_no_message_runs_beside_an_abandoned_run_of_its_group(caplog: Caplog) -> None:

@@ -1,5 +1,6 @@
 """The claims on messages: how long their records count, and what they may take of an invocation's time (SPEC K4)."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,7 @@ class Claimed:
         self.deadline = Deadline(self.invocation.deadline, seconds, wanted, timeout)
         self.claims = Claims(Idempotency(self.table), self.invocation, log, self.deadline)
         self._made = 0
+        self.is_async = False
 
     def message(self, body: Any = "{}", receives: int = 1) -> Message[Any]:
         self._made += 1
@@ -53,7 +55,7 @@ class Claimed:
         self.table.seconds = takes
         for _ in range(count):
             last = self.message(**message)
-            is_held = self.claims.claim(last)
+            is_held = asyncio.run(self.claims.claim_async(last)) if self.is_async else self.claims.claim(last)
         delivery = delivery_of(last)
         assert is_held is (delivery.claim is not None and delivery.claim.is_held)
         return delivery
@@ -175,12 +177,14 @@ def test_the_ends_of_claims_leave_handlers_half_of_the_time(
     assert claimed.deadline.ending == kept
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(("count", "last"), [(1, 56), (9, 56), (10, 54)])
 def test_no_message_is_claimed_without_the_time_for_the_request_the_handler_and_the_ends_of_all_claims(
-    count: int, last: float, wire: Wire
+    count: int, last: float, is_async: bool, wire: Wire
 ) -> None:
     for at, asked in ((last, count + 1), (last + 0.25, count)):
         claimed = Claimed(wire, 60)
+        claimed.is_async = is_async
         claimed.claim(count, takes=1)
         claimed.at(at)
         claimed.claim(takes=1)
@@ -206,11 +210,13 @@ def test_a_message_that_was_claimed_does_not_run_if_there_is_no_time_for_its_han
     assert claimed.table.requests["delete"] == 1  # its record is removed
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(("begins", "is_held"), [(54.75, True), (55, False)])
 def test_the_first_message_runs_if_its_claim_ends_before_messages_must(
-    begins: float, is_held: bool, wire: Wire
+    begins: float, is_held: bool, is_async: bool, wire: Wire
 ) -> None:
     claimed = Claimed(wire, 60)
+    claimed.is_async = is_async
     claimed.at(begins)
     assert claimed.claim_of(takes=4).is_held is is_held
 
@@ -222,12 +228,21 @@ def test_the_first_message_runs_if_its_claim_ends_before_messages_must(
         *((1, 1, True, True, 1), (1, 2, True, False, 1), (3, 3, True, True, 1)),
     ],
 )
+@pytest.mark.parametrize("is_async", [False, True])
 def test_without_time_a_message_runs_at_its_last_delivery_only_as_far_as_the_queue_is_known_or_it_was_redelivered(
-    receives: int, limit: int, is_known: bool, is_held: bool, requests: int, wire: Wire, caplog: Caplog
+    receives: int,
+    limit: int,
+    is_known: bool,
+    is_held: bool,
+    requests: int,
+    is_async: bool,
+    wire: Wire,
+    caplog: Caplog,
 ) -> None:
     """The others are released, which is logged once; a message that is not claimed leaves no key behind."""
     wire.queues["orders"].max_receive_count = limit
     claimed = Claimed(wire, event_key_jmespath="id", expires_after_seconds=86_400)
+    claimed.is_async = is_async
     claimed.claim(takes=1.5, body={"id": 0})
     if is_known:
         claimed.claims._is_last_delivery(delivery_of(claimed.message(receives=2)))
@@ -317,6 +332,16 @@ def test_no_message_of_a_batch_is_claimed_without_the_time_of_its_handler(owed: 
         claimed.deadline.owed = owed
         claim_in_batch(claimed, 0)
         assert claimed.table.requests["put"] == asked
+
+
+def test_the_first_message_of_a_batch_is_claimed_although_time_is_short(wire: Wire) -> None:
+    claimed = Claimed(wire)
+    claimed.at(29)
+    claimed.claims.begin_batch(in_order=True)
+    claim_in_batch(claimed, 0.5, 2)
+    first, second = claimed.invocation.deliveries.values()
+    assert [each.claim and each.claim.is_held for each in (first, second)] == [True, False]
+    assert claimed.table.requests == {"put": 1}
 
 
 # the ends of claims

@@ -182,7 +182,7 @@ class Claims:
             delivery = delivery_of(messages[index])
             try:
                 self._take(delivery, answer)
-                if self._is_late(delivery, False):
+                if self._is_late(delivery):
                     self._take_late(delivery, self._is_last_delivery(delivery))
             except Exception as error:  # noqa: BLE001 as above
                 errors[index] = error
@@ -291,7 +291,7 @@ class Claims:
         spare = left / 2 if self._batch_seconds is None else left - self._batch_seconds(len(self._open))
         deadline.ending = max(0.0, min(self._ends_cost(), deadline.most_ending, spare))
 
-    def _is_late(self, delivery: Delivery, is_first: bool) -> bool:
+    def _is_late(self, delivery: Delivery, is_first: bool | None = None) -> bool:
         """Return whether no time was left to claim a message, or too little is left for its handler."""
         claim: Any = delivery.claim
         if claim is None or claim.seconds_elsewhere is not None:
