@@ -374,6 +374,23 @@ def test_a_message_has_not_crashed_in_its_current_delivery_nor_on_a_standard_que
     assert sorted(each for each, _ in handler.attempts) == ["m1", "m2"]
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_message_that_crashed_with_attempts_left_runs_again_and_its_crash_is_logged(
+    concurrency: int, wire: Wire, caplog: Caplog
+) -> None:  # SPEC O2
+    store = MemoryAttempts()
+    store.write([AttemptChange("orders.fifo#m1", 1, "start", {})])
+    handler = Handler(store, concurrency=concurrency)
+    assert handler.deliver("works", 2, queue="orders.fifo") == []
+    assert handler.attempts == [("m1", 2)]
+    [line] = lines(caplog, "run_crashed")
+    assert (line.levelname, field(line, "message_id")) == ("WARNING", "m1")
+    assert field(line, "text") == (
+        "Attempt 1 failed at delivery 1: the process died, or the function timed out, while the message ran. "
+        "The message runs again."
+    )
+
+
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_a_message_is_written_before_it_is_shown_again(queue: str, table: AttemptsTable, wire: Wire) -> None:
     written: list[list[str]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, BatchError, Consumer, Fixed, Message, RetryInPlace, batch_consumer, consumer
+from tarry import Batch, BatchError, Consumer, Fixed, LocalRetry, Message, RetryInPlace, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tests.handlers import WAYS, awaiting
 from tests.loglines import Caplog, field, lines
@@ -141,6 +141,16 @@ def test_a_system_exit_releases_all_messages_that_have_not_started() -> None:  #
     reported, wire = settle(handler, batch())
     assert reported == ["b1", "a2", "b2", "a3"]
     assert wire.visibilities() == {"handle-b1": WAIT, "handle-a2": 0, "handle-b2": 0, "handle-a3": 0}
+
+
+@pytest.mark.parametrize("way", ["one by one", "async"])
+def test_a_message_that_ends_the_batch_is_not_retried_within_its_delivery(way: str) -> None:  # SPEC A5, I5
+    def exits(message: Message) -> None:
+        raise SystemExit
+
+    steps = [LocalRetry(3), RetryInPlace()]
+    reported, wire = settle(WAYS[way](exits, backoff=Fixed(WAIT), on_failure=steps), batch("a1 b1"))
+    assert (reported, wire.visibilities()) == (["a1", "b1"], {"handle-a1": WAIT, "handle-b1": 0})
 
 
 @pytest.mark.parametrize(

@@ -679,6 +679,7 @@ def test_an_exit_fails_its_message_and_releases_those_behind_it(error: Any, how:
     assert (reported, waits(wire)) == (["m1", *released], {"m1": 60, **dict.fromkeys(released, 0)})
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type").rpartition(".")[2] == error.__name__
+    assert not lines(caplog, "runtime_failed")
     assert settle(handler, batch_of(1), wire)[0] == []
 
 

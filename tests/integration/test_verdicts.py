@@ -111,6 +111,46 @@ def test_the_first_verdict_on_a_message_holds(name: str) -> None:  # SPEC B1, B2
     assert fate_of_one(lambda _: None) == "done"
 
 
+def says(verdict: str, error: BaseException | None) -> Callable[[Any], None]:
+    """Return a handler of a message, or of a batch, that gives these verdicts in turn and then raises."""
+
+    def handler(given: Message | Batch) -> None:
+        for message, name in zip([given] if isinstance(given, Message) else given, verdict.split(), strict=True):
+            match name:
+                case "fail":
+                    message.fail(error)
+                case "ack" | "discard" | "retry":
+                    getattr(message, name)()
+        if error is not None:
+            raise error
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("make", "verdict", "error", "logged"),
+    [
+        *((consumer, verdict, ValueError("late"), True) for verdict in ("ack", "discard")),
+        *((consumer, verdict, ValueError("late"), False) for verdict in ("nothing", "fail", "retry")),
+        *((consumer, verdict, None, False) for verdict in ("ack", "nothing")),
+        (consumer, "nothing", Retry(), False),
+        (batch_consumer, "ack retry", ValueError("late"), True),
+        *((batch_consumer, f"ack {other}", ValueError("late"), False) for other in ("fail", "nothing")),
+        (batch_consumer, "ack retry", None, False),
+    ],
+)
+def test_an_error_after_all_verdicts_is_logged_since_it_changes_none(
+    make: Any, verdict: str, error: BaseException | None, logged: bool, caplog: Caplog
+) -> None:  # SPEC B5
+    """The error after a `retry()` is that of the failure."""
+    fates(says(verdict, error), len(verdict.split()), make)
+    found = lines(caplog, "raised_after_verdict")
+    of_message = "m0" if make is consumer else None
+    assert [(each.levelname, field(each, "error"), field(each, "message_id")) for each in found] == (
+        [("WARNING", "ValueError: late", of_message)] if logged else []
+    )
+
+
 def test_a_second_verdict_is_logged_at_debug_level(caplog: Caplog) -> None:  # SPEC B4
     caplog.set_level(logging.DEBUG, "tarry")
     assert fate_of_one(lambda message: message.ack() or message.reject("changed my mind")) == "done"

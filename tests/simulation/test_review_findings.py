@@ -197,14 +197,17 @@ def test_a_fifo_group_goes_on_when_a_slow_look_up_has_ended_for_its_failed_messa
 
     @consumer(on_failure=[drop], concurrency=2)
     async def handler(message: Message) -> None:
-        happened.append((message.json(), message.receive_count))
-        if message.json() == 0:
+        happened.append(f"{message.body} at {message.receive_count}")
+        if message.body == "fails":
             raise ValueError
+        if message.body == "long":
+            await current().clock.asleep(20)
+            happened.append("long ended")
 
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
-    work(sandbox, handler, "0", "1", queue="orders.fifo", timeout=60)
+    work(sandbox, handler, "fails", "long", "next", queue="orders.fifo", groups="aba", timeout=60)
     sandbox.run()
-    assert happened == [(0, 1), "dropped", (1, 1)]
+    assert happened == ["fails at 1", "long at 1", "dropped", "next at 1", "long ended"]
 
 
 def test_a_failure_is_settled_as_soon_as_a_slow_look_up_has_ended(sandbox: Sandbox) -> None:  # SPEC C11

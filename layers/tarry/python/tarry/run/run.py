@@ -218,7 +218,7 @@ class Run:
             return function(message) if may_run else None
 
         async def claiming_async(message: Message[Any]) -> Any:
-            self.on_claim(message, True)
+            # The coordinator has noted that the claim begins, since a task may start later.
             try:
                 may_run = await claims.claim_async(message) and self._begins(message)
             finally:
