@@ -164,6 +164,15 @@ def test_queue_and_dead_letter_queue_are_known_before_a_redelivered_message_runs
     assert cold.requests == []
 
 
+@pytest.mark.parametrize("way", ["batch", "async batch"])
+def test_a_batch_handler_waits_for_the_look_ups_of_a_redelivered_message_wherever_it_stands(way: str) -> None:
+    wire, seen = orders(), list[int]()  # SPEC C8, I2
+    wire.fails["GetQueueAttributes"] = lambda _: time.sleep(0.01)  # type: ignore[func-returns-value]
+    handler = WAYS[way](lambda _: seen.append(wire.operations.count("GetQueueAttributes")))
+    assert settle(handler, event(record(), record("{}", "m2", receives=2)), wire)[0] == []
+    assert seen == [2, 2]
+
+
 def test_the_queue_is_looked_up_once_and_right_after_the_first_failure() -> None:  # SPEC C8, C11
     ran, wire = list[str](), orders()
 
