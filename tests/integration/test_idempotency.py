@@ -530,7 +530,7 @@ def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
     assert wire.operations == ["GetQueueAttributes"] * asked
 
 
-def test_nothing_is_said_of_the_life_of_records_if_that_of_messages_is_unknown(
+def test_records_are_not_compared_with_a_retention_that_is_unknown(
     records: TableInMemory, wire: Wire, caplog: Caplog
 ) -> None:
     wire.fails["GetQueueAttributes"] = client_error("AccessDenied")

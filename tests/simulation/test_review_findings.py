@@ -170,7 +170,7 @@ def test_a_batch_handler_keeps_only_the_frames_of_its_last_failure(verdict: str,
 
 
 def test_failure_steps_see_the_tracebacks_of_ten_failures_that_waited_for_a_slow_look_up(sandbox: Sandbox) -> None:
-    """Those of thousands would keep the local variables of as many handlers."""
+    """The tracebacks of thousands of failures would keep the local variables of as many runs."""
     seen: list[bool] = []
 
     def note(failure: Failure, next_step: Any) -> Outcome:

@@ -79,7 +79,7 @@ class Claimed:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "config", "until", "lives"),
+    ("seconds", "config", "until", "expires_after"),
     [
         (30, {}, 30, 14 * 86_400),
         (30, {"expires_after_seconds": 1}, 30, 30),
@@ -87,17 +87,22 @@ class Claimed:
     ],
 )
 def test_a_record_in_progress_counts_until_the_functions_deadline_and_expires_at_a_partly_random_time_after_it(
-    seconds: float, config: dict[str, Any], until: float, lives: float, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    config: dict[str, Any],
+    until: float,
+    expires_after: float,
+    wire: Wire,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the random part of up to 18 hours, a delivery recognizes its record."""
     monkeypatch.setattr(os, "urandom", lambda count: b"\xff" * count)
     claimed = Claimed(wire, seconds, **config)
     assert claimed.claim_of().is_certain
     assert claimed.item.in_progress_expiry_timestamp == (RECEIVED_AT + until) * 1000
-    assert claimed.item.expiry_timestamp == RECEIVED_AT + lives + 65_535
+    assert claimed.item.expiry_timestamp == RECEIVED_AT + expires_after + 65_535
 
 
-def test_a_completed_record_lives_from_the_end_of_its_run(wire: Wire) -> None:
+def test_a_completed_record_expires_some_time_after_the_end_of_its_run(wire: Wire) -> None:
     claimed = Claimed(wire, expires_after_seconds=3_600)
     claim = claimed.claim_of()
     claimed.at(10)

@@ -222,7 +222,7 @@ def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_
         assert invocation.stops[0] == (job, pytest.approx(due))
 
 
-def test_a_hook_while_jobs_are_awaited_keeps_them_and_a_claim_that_ends_later_comes_after_them() -> None:
+def test_jobs_are_stopped_in_the_order_of_their_times_after_a_claim_or_a_hook_has_changed_these() -> None:
     """SPEC I3, K4. When claims become slower, the wait of the jobs ends, so that all are stopped in time."""
     invocation = Invocation(timeout=10)
     claiming, job = invocation.start(is_claiming=True), invocation.start(delay=1)
