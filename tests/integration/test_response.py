@@ -548,6 +548,17 @@ def test_beside_a_failed_message_those_that_succeed_need_no_object(
     assert settle(consumer(handle), batch_of(4))[0] == made == ["m0"]
 
 
+@pytest.mark.parametrize("way", handlers.WAYS)
+@pytest.mark.parametrize(
+    "handle", [lambda message: message.ack(), lambda message: message.attempt], ids=["acknowledged", "read"]
+)
+def test_a_message_that_was_acknowledged_or_only_read_needs_no_decision(
+    handle: Callable[[Message], object], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.run.verdicts.Verdicts", None)
+    assert settle(handlers.WAYS[way](handle), batch_of(3))[0] == []
+
+
 def test_explicit_acknowledgements_of_all_messages_need_no_decisions_although_unsaid_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC B8

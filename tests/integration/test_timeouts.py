@@ -534,16 +534,20 @@ def test_an_invocation_that_begins_too_late_runs_no_message(caplog: Caplog) -> N
     assert "began with 0.19 s left" in field(lines(caplog, "out_of_time")[0], "text")
 
 
+@pytest.mark.parametrize("is_claimed", [False, True])
 def test_each_message_of_a_batch_handler_that_there_is_no_time_to_settle_is_counted_or_logged(
-    caplog: Caplog,
-) -> None:  # SPEC I2
-    handler = timed("batch", lambda message: 30 if message.id == "m0" else 0, lambda _: 1 / 0)
+    is_claimed: bool, caplog: Caplog
+) -> None:  # SPEC I2, K4
+    idempotency = SlowTable() if is_claimed else None
+    begin: Callable[[Message], float] = lambda message: 30 if message.id == "m0" else 0  # noqa: E731
+    handler = timed("batch", begin, lambda _: 1 / 0, idempotency=idempotency)
     reported, wire = settle(handler, batch_of(25))
     assert (reported, wire.requests) == ([f"m{number}" for number in range(25)], [])
     [line] = lines(caplog, "out_of_time")
     counted, _, text = field(line, "text").partition(" messages ")
     assert text.startswith("were not settled")
     assert int(counted) + len(lines(caplog, "waiting_retry")) == 25
+    assert len(lines(caplog, "claim_not_removed")) == (25 if is_claimed else 0)
 
 
 def test_a_message_that_failed_before_time_ran_out_waits_for_its_delay() -> None:  # SPEC I2, G1
