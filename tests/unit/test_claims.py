@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig
+from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from tarry import Message, Outcome, consumer
@@ -126,6 +127,17 @@ def test_a_message_waits_until_the_record_of_another_delivery_counts_no_more(
     assert (claim.is_held, claim.seconds_elsewhere) == (False, seconds)
     claim.end(Outcome.ack())
     assert claimed.table.requests == {"put": 1}  # there is no record to end
+
+
+def test_a_message_waits_for_a_second_if_the_record_that_refused_its_claim_is_gone_when_it_is_read(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise IdempotencyItemAlreadyExistsError
+
+    monkeypatch.setattr(SlowTable, "_put_record", refuse)
+    claim = Claimed(wire).claim_of()
+    assert (claim.is_held, claim.seconds_elsewhere) == (False, 1)
 
 
 @pytest.mark.parametrize(

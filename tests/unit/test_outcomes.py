@@ -335,7 +335,8 @@ def test_a_fifo_group_waits_for_the_send_of_a_copy_and_stops_if_it_fails(sent: o
     assert settled[1:] == ["m1"]  # whose claim has ended
     batch.note("m2", Outcome.retry(5))
     assert batch.settlement.added == {"m2": False}
-    assert batch.outcomes.stops(batch.deliveries["m2"])
+    assert settled[2:] == ["m2"]
+    assert (batch.outcomes.is_under_way("m2"), batch.outcomes.stops(batch.deliveries["m2"])) == (False, True)
 
 
 def test_when_an_invocation_ends_requests_stop_and_what_a_request_has_settled_meanwhile_is_done() -> None:  # SPEC G6
