@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tarry.message.failure_record import fit, smallest
 from tarry.record.attribute import (
     Envelope,
+    FailureRecord,
     UnreadableRecord,
     body_sum,
     dump,
@@ -19,6 +20,7 @@ from tarry.record.attribute import (
     read_envelope,
     timestamp,
 )
+from tarry.support.values import fields_of
 
 NOW = 1_800_000_200.0
 BODY = '{"id": 1}'
@@ -43,6 +45,23 @@ def test_a_field_that_a_record_lacks_is_0_empty_or_none() -> None:  # DESIGN 3
     envelope = read()
     assert (envelope.id, envelope.carried, envelope.hops, dict(envelope.steps)) == ("m1", 0, 0, {})
     assert (envelope.origin, envelope.sent, envelope.due, envelope.failure) == (None, None, None, None)
+    empty = dict.fromkeys(FailureRecord._names) | {"attempts_at_most": False, "history": ()}
+    assert fields_of(FailureRecord({})) == fields_of(FailureRecord({"attempts_at_most": 1})) == empty
+    assert FailureRecord({"attempts_at_most": True}).attempts_at_most is True
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        ("1970-01-01T00:00:00Z", True), ("1969-12-31T23:59:59Z", False), ("9999-12-31T23:59:59.999Z", True),
+        ("9999-12-31T23:00:00-01:00", False), ("0001-01-01T00:00:00+01:00", False), ("2026-01-01T00:00:00", False),
+        ("2026-01-01T01:00:00+01:00", True), ("soon", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_time_is_one_with_an_offset_from_1970_to_9999(text: str, is_kept: bool) -> None:  # DESIGN 3
+    envelope = read(sent=text, edited=text, failure={"failed_at": text, "first_failed_at": text})
+    times = (envelope.sent, envelope.edited, envelope.failure.failed_at, envelope.failure.first_failed_at)
+    assert times == (text if is_kept else None,) * 4
 
 
 @pytest.mark.parametrize(
@@ -158,6 +177,7 @@ def test_the_history_is_the_first_failure_and_the_last_nine(failures: int) -> No
 
 def test_a_failure_without_an_error_is_in_the_history_too() -> None:  # SPEC E6, E1
     assert next_history((), 3, "now", None, delay=30) == [{"attempt": 3, "at": "now", "delay": 30}]
+    assert [len(next_history((), 1, "now", "E" * length)[0]["error"]) for length in (299, 300, 301)] == [299, 300, 300]
 
 
 # fitting
@@ -180,6 +200,12 @@ def long_record(message: str = "", traceback: str = TRACEBACK, **more: Any) -> d
         {"attempt": number, "at": "2026-01-01T00:00:00.000Z", "error": "E: " + "x" * 300} for number in range(10)
     ]
     return {**a_record(origin="arn:aws:sqs:us-east-1:123456789012:orders", failure=failure, history=history), **more}
+
+
+def bare_record(message: str, traceback: str = "") -> dict[str, Any]:
+    """Return a record of a failure without a history."""
+    failure = {"message": message, **({"traceback": traceback} if traceback else {})}
+    return a_record(failure={"reason": "fatal", "type": "app.Declined", **failure})
 
 
 def fitted(record: dict[str, Any], room: int) -> Any:
@@ -263,6 +289,52 @@ def test_as_much_is_kept_as_fits_and_the_extra_of_a_hook_displaces_no_part_of_th
     for room in (1_500, 3_000):
         kept = fitted(long_record("no", extra={"order": "x" * 50_000}), room)
         assert (kept["failure"]["type"], kept["failure"]["message"], "extra" in kept) == ("app.Declined", "no", False)
+
+
+BASE = len(dump(bare_record("")))
+BLOCK = 4_096
+
+
+@pytest.mark.parametrize("budget", [9, 300, *(BLOCK * blocks + more for blocks in (1, 2) for more in range(-1, 6))])
+@pytest.mark.parametrize("character", ["x", "é"])
+def test_as_many_characters_of_a_message_are_kept_as_fit(budget: int, character: str) -> None:  # SPEC F3
+    size = len(dump(character)) - 2
+    for length in (budget // size + 1, 20_000):
+        text = fit(bare_record(character * length), BASE + budget)
+        kept = (budget - 3) // size
+        assert text == dump(bare_record(character * kept + "..."))
+    whole = bare_record("x" * budget)
+    assert fit(whole, BASE + budget) == dump(whole)
+    assert len(fit(whole, BASE + budget - 1) or "") == BASE + budget - 1
+
+
+def test_as_many_frames_are_kept_as_fit() -> None:  # SPEC F3
+    frame = '  File "/var/task/app.py", line 1, in handler\n    step()\n'
+    name, room = "app.Declined", len(dump(bare_record("no", "x"))) - 1
+    ellipsis, size = len(dump("...\n")) - 2, len(dump(frame)) - 2
+    for kept in (20, 21, 300):
+        exact = room + ellipsis + kept * size + len(name)
+        for more, frames in ((0, kept), (-1, kept - 1)):
+            found = fitted(bare_record("no", frame * 1_000 + name), exact + more)["failure"]
+            assert found["traceback"] == f"...\n{frame * frames}{name}"
+    chain = "\n\nwhich led to\n\n".join(["app.Declined"] * 500)  # of errors that were never raised
+    found = fitted(bare_record("no", chain), room + 2_000)["failure"]["traceback"]
+    assert (chain.startswith(found[:-3]), found[-3:], len(dump(found)) - 2) == (True, "...", 1_999)
+
+
+def test_the_least_sizes_of_traceback_and_message_shrink_only_when_all_else_is_left_out() -> None:  # SPEC F3
+    whole = bare_record("m" * 10_000, f"{FRAME}{'t' * 10_000}")
+    base = BASE + len(',"traceback":""')
+    for room, sizes in {
+        1_024 + 256: (1_024, 256), 1_024 + 255: (512, 767), 512 + 128: (512, 128), 512 + 127: (256, 383),
+        256 + 64: (256, 64),
+    }.items():  # fmt: skip
+        failure = fitted(whole, base + room)["failure"]
+        assert (len(dump(failure["traceback"])) - 2, len(failure["message"])) == sizes
+    failure = fitted(whole, base + 256 + 63)["failure"]
+    assert ("traceback" in failure, len(failure["message"])) == (False, 256 + 63 + base - BASE)
+    whole["failure"]["message"] = "m" * 256
+    assert fitted(whole, base + 1_024 + 256)["failure"]["message"] == "m" * 256
 
 
 @pytest.mark.parametrize(

@@ -234,8 +234,8 @@ class Delivery:
 
     def check_delay(self, signal: Retry | Defer, now: float | None = None) -> None:
         """Raise `DelayNotSupported` for a delay that SQS cannot keep (SPEC J4)."""
-        seconds = delay_of(signal) or 0
-        if seconds > (longest := self.longest_delay(now)):
+        seconds = delay_of(signal)
+        if seconds is not None and seconds > (longest := self.longest_delay(now)):
             here = " here" if self.source.is_fifo else ""
             why = "SQS keeps a message invisible for at most 43200 seconds from its receive"
             raise DelayNotSupported(
@@ -281,7 +281,6 @@ class Delivery:
 ASSUMED_VISIBILITY_TIMEOUT_SECONDS = 30
 ASSUMED_RETENTION_SECONDS = 4 * 86_400
 
-LOOK_UP_SECONDS = MAX_VISIBILITY_SECONDS  # an unknown retention is assumed only if age and wait exceed this
 MARGIN_SECONDS = 3_600  # A wait is too long if it ends less than an hour before the message expires (SPEC C10)
 MARGIN_SHARE = 1 / 12  # of a retention below 12 hours, where an hour would be too large a part
 
@@ -304,11 +303,7 @@ class QueueFacts(Value):
         sent_at, started_at = delivery.sent_to_queue_at, delivery.invocation.started_at
         if sent_at is None:
             return None
-        retention = self.retention
-        if retention is None:
-            if now + delay - sent_at <= LOOK_UP_SECONDS:
-                return None
-            retention = ASSUMED_RETENTION_SECONDS
+        retention = ASSUMED_RETENTION_SECONDS if self.retention is None else self.retention
         expires_at = sent_at + retention
         if expires_at <= started_at - UNKNOWN_RECEIVE_SECONDS:
             return None  # older than any message can be: a sample event, run by hand

@@ -91,7 +91,7 @@ class Diagnosis(Value):
     fingerprint: str
     logged_traceback: str = ""
 
-    def line(self, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+    def line(self, limit: int | None = None) -> str:
         """Return ``Type: message``, the last line of a traceback, with at most ``limit`` characters of the message."""
         return f"{self.type}: {self.message[:limit]}" if self.message else self.type
 
@@ -105,19 +105,20 @@ class Diagnoses:
     """The diagnoses of one invocation. A batch handler fails all its messages with one error, diagnosed once."""
 
     def __init__(self) -> None:
-        self._last: tuple[BaseException, TracebackType | None, Diagnosis] | None = None
+        self._error: BaseException | None = None  # the last one, with its traceback and diagnosis
+        self._trace: TracebackType | None = None
+        self._diagnosis: Diagnosis
 
     def of(self, error: BaseException) -> Diagnosis:
         """Return the diagnosis of ``error``; the last one is reused unless the error was raised once more since."""
         trace = traceback_of(error)
-        if self._last is None or self._last[0] is not error or trace not in (None, self._last[1]):
-            self._last = error, trace, diagnose(error)
-        return self._last[2]
+        if error is not self._error or trace not in (None, self._trace):
+            self._error, self._trace, self._diagnosis = error, trace, diagnose(error)
+        return self._diagnosis
 
     def drop_traceback(self) -> None:
         """Drop the traceback of the last error; if the error is raised once more, it is diagnosed anew."""
-        if self._last is not None:
-            self._last = self._last[0], None, self._last[2]
+        self._trace = None
 
 
 def diagnose(error: BaseException) -> Diagnosis:

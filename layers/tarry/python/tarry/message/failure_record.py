@@ -6,6 +6,7 @@ It is cut so that it fits beside its message, the least important keys first (SP
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from tarry.record.attribute import (
@@ -175,23 +176,23 @@ def failure_part(
 
 def _attempts_before(delivery: Delivery) -> int:
     """Return the attempts of the failure record that are not carried: those before the message was last redriven."""
-    earlier = delivery.failure
-    carried = delivery.envelope.carried if delivery.envelope else 0
-    return max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
+    envelope = delivery.envelope
+    if envelope is None or envelope.failure is None:
+        return 0
+    return max(0, (envelope.failure.attempts or 0) - envelope.carried)
 
 
 def _first_failed_at(delivery: Delivery, failed_at: float, at: str) -> str:
     """Return ``at``, the text of ``failed_at``, for a first failure, else the time of the first receive."""
     # SQS knows nothing nearer than the first receive. If a store knows of no earlier failure, this is the first one.
     received_at = delivery.first_received_at
-    if delivery.stored is not None or delivery.receive_count == 1 or received_at is None or received_at > failed_at:
+    if delivery.stored is not None or delivery.receive_count == 1 or received_at is None:
         return at
-    return timestamp(received_at)
+    return timestamp(min(received_at, failed_at))
 
 
-MAX_CHARACTER_BYTES = 12  # of ASCII JSON: two escapes of six bytes for a character beyond U+FFFF
-FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
-"""The sizes down to which the traceback and the message are cut, so that both keep a part."""
+FLOORS_BYTES = (1_024, 512, 256, 0)
+"""The sizes down to which the traceback is cut; the message keeps a quarter as much, so that both keep a part."""
 
 
 def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
@@ -211,23 +212,21 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
 def _without_excess(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
     """Return the record with an error's message that alone exceeds the room cut: each next step writes it as JSON."""
     failure = record.get("failure")
-    if not isinstance(failure, dict):
+    if not (isinstance(failure, dict) and isinstance(message := failure.get("message"), str)):
         return record
-    message = failure.get("message")
-    if not isinstance(message, str) or len(message) * MAX_CHARACTER_BYTES <= room_bytes:
-        return record
-    most = _most(message, room_bytes) + 1  # one too many, so that a later step cuts it and adds an ellipsis
-    return record if len(message) <= most else {**record, "failure": {**failure, "message": message[:most]}}
+    # Since the record has other keys too, a later step cuts a message that is cut here, and adds an ellipsis.
+    return {**record, "failure": {**failure, "message": message[: _most(message, room_bytes)]}}
 
 
 def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:
     """Yield smaller and smaller versions of the record."""
     without_history = {name: value for name, value in record.items() if name != "history"}
     bare = {name: record[name] for name in (*ESSENTIAL, "failure") if name in record}
+    first, *others = FLOORS_BYTES
     for kept in (record, without_history, bare):
-        yield _shortened(kept, FLOORS_BYTES[0], room_bytes)
-    for floors in FLOORS_BYTES[1:]:
-        yield _shortened(bare, floors, room_bytes)
+        yield _shortened(kept, first, room_bytes)
+    for floor in others:
+        yield _shortened(bare, floor, room_bytes)
     yield smallest(record)
 
 
@@ -238,19 +237,18 @@ def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
 
 
-def _shortened(record: Mapping[str, Any], floors_bytes: tuple[int, int], room_bytes: int) -> Mapping[str, Any]:
+def _shortened(record: Mapping[str, Any], floor_bytes: int, room_bytes: int) -> Mapping[str, Any]:
     """Return the record with its traceback, then its message, cut as far as needed, at most to their floors."""
-    traceback_floor, message_floor = floors_bytes
     failure = dict(record.get("failure") or {})
     shorter = {**record, "failure": failure}
     for field, floor, cut in (
-        ("traceback", traceback_floor, _last_frames),
-        ("message", message_floor, _beginning),
-        ("said", message_floor, _beginning),
+        ("traceback", floor_bytes, _last_frames),
+        ("message", floor_bytes // 4, _beginning),
+        ("said", floor_bytes // 4, _beginning),
     ):
         text = failure.get(field)
         excess = len(dump(shorter)) - room_bytes
-        if excess > 0 and isinstance(text, str):
+        if isinstance(text, str):
             failure[field] = cut(text, max(floor, _json_bytes(text) - excess))
             if not failure[field]:
                 del failure[field]
@@ -287,18 +285,13 @@ def _last_frames(text: str, budget_bytes: int) -> str:
 
 def _most(text: str, budget_bytes: int) -> int:
     """Return how many characters from the beginning fit the budget as JSON; the text is read once, in blocks."""
-    kept = 0
-    while kept < len(text) and (size := _json_bytes(text[kept : kept + BLOCK_CHARACTERS])) <= budget_bytes:
+    for start in range(0, len(text), BLOCK_CHARACTERS):
+        block = text[start : start + BLOCK_CHARACTERS]
+        if (size := _json_bytes(block)) > budget_bytes:
+            lengths = range(1, BLOCK_CHARACTERS)
+            return start + bisect_right(lengths, budget_bytes, key=lambda length: _json_bytes(block[:length]))
         budget_bytes -= size
-        kept = min(len(text), kept + BLOCK_CHARACTERS)
-    low, high = 0, min(BLOCK_CHARACTERS, len(text) - kept)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _json_bytes(text[kept : kept + middle]) <= budget_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    return kept + low
+    return len(text)
 
 
 BLOCK_CHARACTERS = 4_096

@@ -136,12 +136,12 @@ def is_dead_letter(record: Mapping[str, Any]) -> bool:
 
 def is_ours(attribute: Mapping[str, Any] | None) -> bool:
     """Return whether tarry wrote an attribute named `Tarry`, readable or not; a user may have one of that name."""
-    return attribute is not None and _parse(attribute) is not None
+    return _parse(attribute) is not None
 
 
-def _parse(attribute: Mapping[str, Any]) -> dict[str, Any] | None:
+def _parse(attribute: Mapping[str, Any] | None) -> dict[str, Any] | None:
     try:
-        record = json.loads(attribute["stringValue"])
+        record = json.loads(attribute["stringValue"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError, RecursionError):  # in a hand-made event, an attribute may be any JSON
         return None
     return record if isinstance(record, dict) and "v" in record and "sum" in record else None
@@ -246,8 +246,8 @@ def attempt_number(
     *,
     due: float | None = None,
     first_received_at: float | None = None,
-    behind: bool = False,
-    untraced: bool = False,
+    behind: bool,
+    untraced: bool,
 ) -> tuple[int, bool]:
     """Return the number of this run of the handler, from 1, and whether it may be higher than the number of runs.
 

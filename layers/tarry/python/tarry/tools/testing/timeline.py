@@ -210,4 +210,7 @@ def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
     first_received_at = copy.deliveries[0].at if copy.deliveries else None
     receives = copy.deliveries[-1].count if copy.deliveries else 0
     carried, due = int(record.get("carried") or 0), record.get("due")
-    return carried + attempt_number(receives, None, due=due, first_received_at=first_received_at, behind=behind)[0]
+    number, _ = attempt_number(
+        receives, None, due=due, first_received_at=first_received_at, behind=behind, untraced=False
+    )
+    return carried + number

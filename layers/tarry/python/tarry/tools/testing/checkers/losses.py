@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from tarry.failed.queue_names import queue_name
-from tarry.message.delivery import LOOK_UP_SECONDS
 from tarry.record.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.refusals import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers.leases import known_end
 from tarry.tools.testing.checkers.violation import Found, violation
@@ -82,7 +82,7 @@ def no_message_expires_waiting(history: RecordedHistory) -> Found:
             continue
         change = delivery.visibility_changes[-1]
         wait, due = change.fields["seconds"], change.fields["visible_until"]
-        looked_up = change.at + wait - copy.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
+        looked_up = change.at + wait - copy.sent.at > MAX_VISIBILITY_SECONDS + SETTLING_SECONDS
         if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, history):
             yield violation("no message expires waiting", copy, f"expired in a wait of {wait} s", end.at)
 
