@@ -216,27 +216,6 @@ def test_a_copy_carries_the_attempts_and_the_history_of_its_message(wire: Wire) 
         assert of_the_dead_letter(later) == ("exhausted", 3, None, None)
 
 
-def test_a_change_written_twice_counts_once_and_a_late_one_changes_nothing_that_a_later_one_wrote() -> None:
-    """As a redelivery beside the first delivery, whose handler ran beyond its lease, and a lost answer."""
-    store = MemoryAttempts()
-    late = [
-        AttemptChange("a", 2, "run", {"state": "WAITING_RETRY"}),
-        AttemptChange("b", 1, "run", {"history": [{"attempt": 1}], "next_try": 100}),
-    ]
-    for changes in (
-        [AttemptChange("a", 1, "run", {"state": "WAITING_RETRY"})],
-        [AttemptChange("a", 1, "run", {"state": "WAITING_RETRY"})],
-        [AttemptChange("a", 3, "end", {"state": "COMMITTED"})],
-        [AttemptChange("b", 2, "run", {"history": [{"attempt": 2}], "next_try": 200})],
-        *([late[0]], [late[1]], [*late, AttemptChange("c", 1, "run", {"queue": "q"})]),
-    ):
-        store.write(changes)
-    a, b, c = (store.records[key] for key in "abc")
-    assert a == {"state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "latest": 1, "closed": 3}
-    assert (b["runs"], b["history"], b["next_try"]) == ([1, 2], [{"attempt": 2}], 200)
-    assert (c["runs"], [*store.read(["c"])]) == ([1], ["c"])
-
-
 def test_the_table_holds_what_the_changes_say_in_any_order(table: AttemptsTable) -> None:
     """`AttemptChange.applied_to`, which stores of users and that in memory use, beside the expressions of DynamoDB."""
     random, memory = Random(0), MemoryAttempts()
@@ -563,19 +542,6 @@ def test_a_store_that_takes_long_to_load_is_waited_for_once(wire: Wire) -> None:
     handler.deliver("works", receives=3)
     assert len(waited) == 1
     assert Handler(CannotBeLoaded()).deliver("works", receives=2, ids=("m1", "m2")) == []
-
-
-def test_a_record_that_cannot_be_written_does_not_lose_the_others_of_its_transaction(table: AttemptsTable) -> None:
-    """Its type is another, or it is throttled: that cancels the transaction."""
-    table.plain.put_item(TableName="attempts", Item={"id": {"S": "b"}, "runs": {"S": "text"}})
-    changes = [AttemptChange(key, 1, "run", {"state": "WAITING_RETRY"}) for key in "abc"]
-    cancelled = client_error("TransactionCanceledException", "[None, ValidationError, None]")
-    cancelled.response["CancellationReasons"] = [{"Code": code} for code in ("None", "ValidationError", "None")]
-    table.fault = lambda _, is_applied: cancelled if not is_applied and len(table.operations) <= 2 else None
-    with pytest.raises(type(cancelled), match="ValidationError"):
-        table.store.write(changes)
-    assert table.requested() == ["TransactWriteItems"] * 3
-    assert [table.record(key).get("runs") for key in "ac"] == [[1], [1]]
 
 
 # settings, and without a store

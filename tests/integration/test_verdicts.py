@@ -161,7 +161,7 @@ def test_a_second_verdict_is_logged_at_debug_level(caplog: Caplog) -> None:  # S
 def test_fail_refuses_a_value_that_is_not_an_exception() -> None:  # SPEC B2
     def handler(message: Message) -> None:
         for value in ("ValueError", None, ValueError, 3):
-            with pytest.raises(TypeError):
+            with pytest.raises(TypeError, match="the exception with which the message failed, got "):
                 message.fail(value)
 
     assert fate_of_one(handler) == "done"

@@ -5,13 +5,17 @@ import json
 import re
 import traceback
 from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from tarry import Reject
 from tarry.message import diagnosis
-from tarry.message.diagnosis import MAX_CACHED_FRAMES, MAX_CACHED_TRACEBACKS, Diagnoses, Diagnosis, diagnose
+from tarry.message.diagnosis import Diagnoses, Diagnosis, details_of, diagnose, problems_of, shortened
 
 
 class StockDeclined(Exception):
@@ -105,6 +109,17 @@ def test_a_diagnosis_has_the_qualified_name_of_the_error_and_its_text_even_if_st
     assert re.fullmatch("[0-9a-f]{12}", found.fingerprint)  # DESIGN 3
 
 
+@pytest.mark.parametrize(
+    ("number", "end"), [(1, "0: integer"), (20, "19: integer"), (21, "19: integer; and 1 more"), (23, "; and 3 more")]
+)
+def test_of_a_validation_error_20_problems_are_shown(number: int, end: str) -> None:  # SPEC K2
+    with pytest.raises(ValidationError) as raised:
+        TypeAdapter(list[int]).validate_python(["secret"] * number)
+    text = problems_of(raised.value, ()).replace("Input should be a valid integer, unable to parse string as an ", "")
+    assert text.endswith(end)
+    assert {name for each in details_of(raised.value) for name in each} == {"type", "loc", "msg"}
+
+
 # tracebacks
 
 
@@ -145,6 +160,26 @@ def test_a_traceback_has_frames_and_types_from_the_origin_to_the_error_but_no_te
         assert re.fullmatch(pattern, diagnosis_of(function).traceback)
     assert "in decline" not in diagnosis_of(from_none).traceback
     assert "in decline" in diagnosis_of(in_a_group).traceback
+
+
+def reject() -> None:
+    raise Reject("no")
+
+
+def test_errors_that_were_never_raised_and_signals_have_no_traceback_in_the_log() -> None:  # SPEC F2, L2
+    never = ValueError("no")
+    never.__cause__ = KeyError()
+    assert diagnose(never).traceback == "KeyError\n\nwhich led to\n\nValueError"
+    assert diagnose(never).logged_traceback == ""
+    never.__cause__ = caught(decline)
+    assert ("in decline" in diagnose(never).traceback, diagnose(never).logged_traceback) == (True, "")
+    assert ("in reject" in diagnosis_of(reject).traceback, diagnosis_of(reject).logged_traceback) == (True, "")
+    bare = caught(decline).with_traceback(None)
+    assert (diagnose(bare).traceback, diagnose(bare).logged_traceback) == ("", "")
+    names = names_of(SHARED, "odd.py") | {"__loader__": SimpleNamespace(get_source=lambda _: 1 / 0)}
+    exec(SHARED, names)
+    found = diagnosis_of(FunctionType(names["fail"].__code__.replace(co_filename="odd.py"), names), ValueError)
+    assert (found.traceback, found.logged_traceback) == ("<ZeroDivisionError while describing it>", "")
 
 
 def test_circular_very_long_and_deep_errors_are_diagnosed_with_short_tracebacks() -> None:  # SPEC A2, F2, F3
@@ -210,6 +245,14 @@ SHARED = "def fail(kind): raise kind"
 Calls = list[tuple[Any, ...]]
 
 
+def in_module(name: Any) -> Any:
+    """Return one function that raises its argument, in a module of this name."""
+    return FunctionType(ONE_CODE, {"__name__": name, "__builtins__": __builtins__})
+
+
+ONE_CODE = names_of(SHARED, "shared.py")["fail"].__code__
+
+
 @pytest.mark.parametrize(
     ("calls", "number"),
     [
@@ -219,7 +262,9 @@ Calls = list[tuple[Any, ...]]
         ([(one_path,), (other_path,)], 2),
         ([(either, ValueError), (either, KeyError)], 2),
         ([(names_of(above + SOURCE)["handler"],) for above in ("", "import os\n\n\n")], 1),
-        ([(names_of(SHARED, "shared.py", m)["fail"], kind) for m in "ab" for kind in (ValueError, KeyError)], 4),
+        ([(in_module(m), kind) for m in ("a", "b", [], {}) for kind in (ValueError, KeyError)], 8),
+        ([(in_module("m" * 200 + more), ValueError) for more in ("", "a", "b")], 1),
+        ([(in_module("m" * 199 + more), ValueError) for more in ("", "a", "b")], 3),
         ([(read, "{"), (read, '{"a": [')], 1),  # the error is raised within a library
         ([(read, "{"), (read_too, "{")], 2),
         ([(group_of, ValueError()), (group_of, KeyError())], 2),
@@ -274,9 +319,13 @@ class HugeTextError(Exception):
 
 def test_a_huge_text_is_read_once_and_cut_early_and_of_nested_groups_only_a_few_errors_are_shown() -> None:  # SPEC I2
     found = diagnosis_of(either, HugeTextError)
-    assert (HugeTextError.reads, len(found.message)) == (1, diagnosis.MAX_MESSAGE_CHARACTERS)
-    assert len(found.logged_line.encode()) <= 1_024
+    assert (HugeTextError.reads, len(found.message)) == (1, 1_048_576)
+    assert len(found.logged_line.encode()) == 1_024
     assert len(found.logged_traceback.rpartition("HugeTextError: ")[2]) == 2_048
+    many = diagnosis_of(group_of, ExceptionGroup("first", [KeyError()] * 15), *[ValueError()] * 15)
+    texts = ["KeyError"] * 15 + ["ValueError"] * 5
+    assert many.message.partition("first (15 sub-exceptions): ")[2] == "; ".join(texts[:19])
+    assert many.traceback.split("\n\none of whose errors is\n\n")[1:] == texts
     group: Exception = ValueError("leaf")
     for _ in range(6):
         group = ExceptionGroup("many", [group] * 20)
@@ -290,23 +339,61 @@ def test_of_a_long_traceback_the_end_is_logged_and_of_a_frame_that_is_too_long_t
     names = names_of("def odd(): even()\ndef even(): odd()", "o" * 100)
     logged = diagnosis_of(names["odd"]).logged_traceback
     assert (logged[:4], len(logged), "\nRecursionError: maximum" in logged) == ("...\n", 16_384, True)
-    logged = diagnosis_of(names_of(SHARED, "o" * 20_000)["fail"], ValueError).logged_traceback
-    assert (logged[:13], len(logged)) == ('  File "ooooo', 16_384)
 
 
-@pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\ud800"], ids=ascii)
-def test_all_texts_of_a_chain_together_show_at_most_2_kib_in_the_log(character: str) -> None:  # SPEC I2
-    def chain() -> None:
-        for _ in range(10):
-            try:
-                raise KeyError(character * 10_000)
-            except KeyError as error:
-                cause = error
-        raise ValueError(character * 10_000) from cause
+@pytest.mark.parametrize(("field", "limit"), [("traceback", 262_144), ("logged_traceback", 16_384)])
+def test_of_a_long_traceback_the_end_is_kept_and_of_a_frame_that_is_too_long_the_beginning(
+    field: str, limit: int
+) -> None:  # SPEC F3, I2
+    def traceback_of(length: int) -> str:
+        text: str = getattr(diagnosis_of(names_of(SHARED, "o" * length)["fail"], ValueError), field)
+        return text
 
-    logged = diagnosis_of(chain).logged_traceback
-    assert logged.count(character) * len(character.encode("utf-8", "replace")) <= 2_048
-    assert logged.index("KeyError: ") < logged.index("which led to") < logged.index("ValueError: ")  # SPEC L2
+    short = traceback_of(1)
+    fits, frame = limit - len(short) + 1, short.index('  File "o')
+    for more, start, kept in (
+        (0, short[:10], limit), (1, "...\n", limit), (frame - 4, '...\n  File "o', limit),
+        (frame - 3, '  File "o', limit - 3), (limit, '  File "o', limit),
+    ):  # fmt: skip
+        found = traceback_of(fits + more)
+        assert (found[: len(start)], len(found)) == (start, kept)
+
+
+@given(st.text(st.sampled_from("xé😀\x00\ud800"), max_size=30), st.integers(4, 30))
+def test_a_shortened_text_has_as_many_characters_as_fit_beside_its_ellipsis(text: str, limit: int) -> None:  # SPEC I2
+    found, sizes = shortened(text, limit), [len(each.encode("utf-8", "replace")) for each in text]
+    if sum(sizes) <= limit:
+        assert found == text
+        return
+    kept = max(count for count in range(len(text)) if sum(sizes[:count]) <= limit - 3)
+    assert found == text[:kept].encode("utf-8", "replace").decode() + "..."
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shown"),
+    [
+        ([2_048], [2_048]), ([2_049], [2_048]), ([1_536, 512], [1_536, 512]), ([2_000, 600], [1_536, 512]),
+        ([9_999] * 3, [1_536, 512, 0]), ([100] + [9_999] * 5, [100, 512, 512, 512, 412, 0]),
+        ([1_532, 512, 9], [1_532, 512, 4]), ([1_533, 512, 9], [1_533, 512, 0]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("character", ["x", "é"])
+def test_the_texts_of_a_chain_show_at_most_2_kib_in_the_log_of_which_a_cause_has_512_bytes(
+    lengths: list[int], shown: list[int], character: str
+) -> None:  # SPEC I2
+    def chain(*texts: str) -> None:
+        try:
+            if len(texts) > 1:
+                chain(*texts[1:])
+        finally:
+            raise StockDeclined(texts[0])
+
+    size = len(character.encode())
+    texts = [character * (length // size) + "." * (length % size) for length in lengths]
+    logged = diagnosis_of(chain, *texts).logged_traceback.split("\n\nwhich led to\n\n")
+    found = [part.rpartition("StockDeclined")[2].removeprefix(": ") for part in logged[::-1]]
+    assert [len(text.encode()) for text in found] == pytest.approx(shown, abs=0 if character == "x" else 3)
+    assert all(part.startswith("Traceback (most recent call last):\n  File") for part in logged)
 
 
 # what is kept
@@ -356,10 +443,14 @@ def test_few_tracebacks_are_kept_and_none_of_a_deep_recursion() -> None:
             raise ValueError
         recurse(depth - 1)
 
-    for depth in range(MAX_CACHED_FRAMES + 10):
+    kept: list[tuple[int, int]] = []
+    diagnosis._stacks.clear()
+    for depth in range(40):
         assert "recurse" in diagnosis_of(recurse, depth).traceback
-    for number in range(2 * MAX_CACHED_TRACEBACKS):
+    kept = [len(stack._codes) for stack in diagnosis._stacks.values()]
+    assert max(kept) == 30
+    for number in range(128):
         fail = names_of("\n" * number + "def fail(): raise ValueError", "many.py")["fail"]
         assert f"line {number + 1}," in diagnosis_of(fail).traceback
-    assert len(diagnosis._stacks) <= MAX_CACHED_TRACEBACKS
-    assert max(len(stack._codes) for stack in diagnosis._stacks.values()) <= MAX_CACHED_FRAMES
+        kept.append(len(diagnosis._stacks))
+    assert max(kept) == 64

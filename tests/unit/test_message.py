@@ -62,6 +62,9 @@ ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     "a large Number": (text(str(LARGE), "Number"), LARGE),
     "a Number that is not a number": (text("many", "Number"), "many"),
     "Binary": ({"binaryValue": "AP8=", "dataType": "Binary"}, b"\x00\xff"),
+    "Binary without a value": ({"dataType": "Binary"}, b""),
+    "Number without a value": ({"dataType": "Number"}, None),
+    "without a type": ({"stringValue": "7"}, "7"),
     "Binary with a label": ({"binaryValue": "AP8=", "dataType": "Binary.png"}, b"\x00\xff"),
     "with the empty lists of a Lambda event": ({**text("x"), "stringListValues": [], "binaryListValues": []}, "x"),
 }
@@ -155,6 +158,12 @@ def test_the_repr_is_one_line_with_id_queue_and_attempt_but_not_the_body() -> No
     assert [each in shown for each in ("m1", "orders", "3", "secret")] == [True, True, True, False]
     shown = repr(delivered(record(attributes=tarry_attribute(id="x\nERROR forged"))))
     assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("receives", "is_last"), [(4, False), (5, True), (6, True)])
+def test_the_last_attempt_is_that_of_the_policy(receives: int, is_last: bool) -> None:  # SPEC C2
+    message = delivered(record(receives=receives))
+    assert (message.max_attempts, message.is_last_attempt) == (5, is_last)
 
 
 def test_a_batch_is_a_sequence_of_its_messages() -> None:  # SPEC B1

@@ -13,7 +13,7 @@ import tarry
 from tarry import BatchError, Defer, Discard, Failure, LocalRetry, Outcome, Reject, Retry, State
 from tarry.decide.decision import Decision
 from tarry.message.diagnosis import diagnose
-from tarry.message.outcomes import until_of
+from tarry.message.outcomes import ACK, outcome_of, until_of
 from tarry.run.outcomes import AwaitingFacts, Outcomes
 from tarry.testing import message
 
@@ -22,6 +22,11 @@ from tarry.testing import message
     ("outcome", "state", "delay"),
     [
         (Outcome.ack(), State.COMMITTED, None),
+        (Outcome.again(), State.IN_FLIGHT, 0),
+        (Outcome.again(0.5), State.IN_FLIGHT, 0.5),
+        (Outcome.again(timedelta(seconds=0.5)), State.IN_FLIGHT, 1),
+        (Outcome.resend(), State.RESENT, None),
+        (Outcome.resend("slow", 1.2), State.RESENT, 2),
         (Outcome.retry(), State.WAITING_RETRY, None),
         (Outcome.retry(0), State.WAITING_RETRY, 0),
         (Outcome.retry(1.2), State.WAITING_RETRY, 2),
@@ -38,9 +43,56 @@ from tarry.testing import message
     ids=repr,
 )
 def test_an_outcome_has_a_state_and_a_delay_in_whole_seconds(
-    outcome: Outcome, state: State, delay: int | None
-) -> None:  # SPEC B6, J5, L1
+    outcome: Outcome, state: State, delay: float | None
+) -> None:  # SPEC B6, I5, J5, L1
     assert (outcome.state, outcome.delay) == (state, delay)
+
+
+def test_an_outcome_has_a_known_kind_texts_and_a_repr_without_its_body() -> None:  # SPEC L2
+    with pytest.raises(ValueError, match=r"an outcome is one of ack, .*, got 'nack'"):
+        Outcome("nack")  # type: ignore[arg-type]
+    odd: Any = 7
+    for name in ("reason", "queue"):
+        with pytest.raises(TypeError, match=f"{name} of an outcome is a text or None, got a value of type int"):
+            Outcome.dead_letter(**{"reason": "fatal", name: odd})
+    assert (Outcome.dead_letter("fatal", "").queue, Outcome.dead_letter("fatal", "q").queue) == (None, "q")
+    resent = Outcome.resend("q", 5, {"n": 1}, body="secret", attributes={})
+    assert (resent.body, resent.attributes) == ("secret", {})
+    assert repr(resent) == "Outcome(kind='resend', delay=5, reason=None, queue='q', note={'n': 1})"
+
+
+class Later(Retry):
+    delay = 30
+
+
+class Unavailable(Reject):
+    reason = "unavailable"
+
+
+class Old(Discard):
+    reason = "old"
+
+
+class Soon(Defer):
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (ACK, Outcome.ack()), (ValueError(), None), (Retry(5), Outcome.retry(5)), (Later(), Outcome.retry(30)),
+        (Later(5), Outcome.retry(5)), (Soon(), Outcome.defer(1)), (Reject(), Outcome.dead_letter("rejected")),
+        (Reject(""), Outcome.dead_letter("rejected")), (Unavailable(), Outcome.dead_letter("unavailable")),
+        (Reject("x" * 1_001), Outcome.dead_letter("x" * 1_000)), (Unavailable("gone"), Outcome.dead_letter("gone")),
+        (Discard(""), Outcome.discard()), (Old(), Outcome.discard("old")), (Old("odd"), Outcome.discard("odd")),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_verdict_asks_for_an_outcome_and_an_error_for_none(verdict: Any, outcome: Outcome | None) -> None:
+    assert outcome_of(verdict) == outcome  # SPEC B2, B3
+    if isinstance(verdict, Soon):
+        assert verdict.delay == 1
 
 
 def test_a_note_has_whole_numbers_from_0_to_1000_and_texts_of_at_most_256_characters() -> None:  # DESIGN 3
@@ -77,6 +129,8 @@ def test_a_signal_has_its_public_name_keeps_its_delay_and_reason_and_can_be_copi
     signal: Any, delay: int | None, reason: str | None
 ) -> None:  # SPEC B3, B6, J5
     kind = type(signal)
+    given = reason if kind in (Reject, Discard) else delay
+    assert len(signal.args) == (given is not None)
     assert (kind.__module__, getattr(tarry, kind.__qualname__)) == ("tarry", kind)
     if kind in (Reject, Discard):
         assert (signal.reason, str(signal)) == (reason, reason or "")
@@ -92,7 +146,8 @@ def test_a_batch_error_names_one_message_and_has_the_text_of_the_user_or_a_defau
         with pytest.raises(ValueError, match="index"):
             BatchError(**arguments)
     assert (BatchError.__module__, BatchError.__qualname__) == ("tarry", "BatchError")
-    assert (BatchError(index=0).index, "3" in str(BatchError(index=3))) == (0, True)
+    assert (BatchError(index=0).index, str(BatchError(index=3))) == (0, "message 3 of the batch failed")
+    assert str(BatchError(message=message())) == "this message failed"
     assert str(BatchError("the third line", index=3)) == "the third line"
 
 

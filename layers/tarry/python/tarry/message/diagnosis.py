@@ -13,7 +13,7 @@ from tarry.support.guards import chain, is_a, leaves_of, name_of, origin_of, tex
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from types import CodeType, TracebackType
 
     from pydantic import ValidationError
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 20
 
 
+def details_of(error: ValidationError) -> list[Any]:
+    """Return pydantic's details of a validation error, without the input: it may be secret, and large."""
+    return error.errors(include_input=False, include_url=False)
+
+
 def problems_of(error: ValidationError, names: Collection[str]) -> str:
     """Return the places and reasons of a validation error; paths show only ``names``, since keys may be secret."""
-    found = [_problem(each, names) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
+    found = [_problem(each, names) for each in details_of(error)[:MOST_PROBLEMS]]
     if (more := error.error_count() - len(found)) > 0:
         found.append(f"and {more} more")
     return "; ".join(found)
@@ -134,7 +139,7 @@ def error_text(error: BaseException) -> str:
     """Return the text of an error; for an exception group, followed by the texts of its leaves."""
     text = _own_text(error, MAX_MESSAGE_CHARACTERS)
     if is_a(error, BaseExceptionGroup):
-        text = f"{text}: {'; '.join(_within(error, MAX_GROUP_DEPTH, [MAX_LEAVES]))}"
+        text = f"{text}: {'; '.join(_within(error, MAX_GROUP_DEPTH, iter(range(MAX_LEAVES))))}"
     return text[:MAX_MESSAGE_CHARACTERS]
 
 
@@ -149,16 +154,13 @@ def _own_text(error: BaseException, limit: int) -> str:
     return f"{title}: {problems_of(invalid, _names())}"[:limit]
 
 
-def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[int]) -> list[str]:
-    """Return the texts of the errors in a group and its nested groups, at most ``left[0]`` of them."""
+def _within(group: BaseExceptionGroup[BaseException], levels: int, places: Iterator[int]) -> list[str]:
+    """Return the texts of the errors in a group and its nested groups; each takes one of ``places``."""
     if not levels:
         return ["..."]
     texts = []
-    for error in leaves_of(group):
-        if not left[0]:
-            break
-        left[0] -= 1
-        inner = _within(error, levels - 1, left) if is_a(error, BaseExceptionGroup) else []
+    for error, _ in zip(leaves_of(group), places, strict=False):
+        inner = _within(error, levels - 1, places) if is_a(error, BaseExceptionGroup) else []
         text = _own_text(error, MAX_MESSAGE_CHARACTERS)
         texts.append(": ".join([type_name(error), *filter(None, [text, "; ".join(inner)])]))
     return texts
@@ -274,11 +276,11 @@ def _logged(links: Sequence[_Link], message: str, below: Sequence[str]) -> str:
 
 
 def _end(text: str, limit_characters: int) -> str:
-    """Return the end of a traceback, from a frame on; of a single frame that is too long, the beginning."""
+    """Return the end of a traceback; of a single frame that is too long, the beginning. A long text has a frame."""
     if len(text) <= limit_characters:
         return text
     innermost = text.rfind('  File "')
-    if 0 <= innermost < len(text) - limit_characters + 4:
+    if innermost < len(text) - limit_characters + 4:
         return text[innermost : innermost + limit_characters]
     return "...\n" + text[4 - limit_characters :]
 
@@ -311,15 +313,15 @@ def _fingerprint(error: BaseException, name: str, trace: TracebackType | None, s
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which differs between versions
     text = "\n".join([name, *leaves, *(own or library)])
     found = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-    if not leaves:  # those of a group may be others at the next time
-        stack.last = name, found
+    stack.last = name, found
     return found
 
 
 def _places(trace: TracebackType | None) -> list[tuple[str, bool]]:
     """Return the places of a traceback, each with whether it is in the user's own code."""
     places: list[tuple[str, bool]] = []
-    name, top = "", 0
+    name: str
+    top: int
     while trace is not None:
         code = trace.tb_frame.f_code
         if places and code.co_name in _COMPREHENSIONS:

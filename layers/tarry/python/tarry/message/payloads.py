@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_origin, get_
 
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.message.batch import Batch
-from tarry.message.diagnosis import problems_of
+from tarry.message.diagnosis import details_of, problems_of
 from tarry.message.message import Message
 from tarry.message.outcomes import Discard
 
@@ -187,7 +187,7 @@ class PayloadReader:
         try:
             return self._payload(body)
         except self._invalid as error:
-            first = error.errors(include_input=False, include_url=False)[0]
+            first = details_of(error)[0]
             if first["type"] == "json_invalid" and not first["loc"]:
                 not_json = first["ctx"]["error"]
             else:
