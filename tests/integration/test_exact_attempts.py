@@ -235,6 +235,22 @@ def test_the_table_holds_what_the_changes_say_in_any_order(table: AttemptsTable)
     }
 
 
+def test_records_are_read_by_the_hundred_and_written_by_25(wire: Wire) -> None:  # SPEC O1
+    sizes: dict[str, list[int]] = {"read": [], "write": []}
+
+    class Counting(MemoryAttempts):
+        def read(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+            sizes["read"].append(len(ids))
+            return super().read(ids)
+
+        def write(self, changes: Sequence[AttemptChange]) -> None:
+            sizes["write"].append(len(changes))
+            super().write(changes)
+
+    Handler(Counting()).deliver(receives=2, ids=[f"m{index}" for index in range(101)])
+    assert (sorted(sizes["read"]), max(sizes["write"])) == ([1, 100], 25)
+
+
 def test_a_batch_handlers_messages_are_counted_too(wire: Wire) -> None:
     attempts: list[int] = []
 

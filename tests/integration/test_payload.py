@@ -233,6 +233,8 @@ SUBSCRIPTION = {"Type": "SubscriptionConfirmation", "TopicArn": "arn", "Message"
         (NestedModel, {"cards": {}, "either": {SECRET: {}}}, "either.<key>.OrderModel.number: Field required"),
         (NestedModel, {"cards": {}, "bought-by": 5}, "bought-by: Input should be a valid string"),
         (dict[str, int], {SECRET: "x"}, f"<key>: {NO_INTEGER}"),
+        (dict[str, int], {"type": "x"}, f"<key>: {NO_INTEGER}"),
+        (OrderModel, TEST_EVENT, "number: Field required"),
         (dict[int, int], {SECRET: "x"}, f"<key>.<key>: {NO_INTEGER}"),
         # without a valid payload in an envelope
         ("sns", notification("{}"), "as SNS notification, does not fit OrderModel: Message.number: Field required"),

@@ -5,14 +5,18 @@ from __future__ import annotations  # as in many files of handlers, all annotati
 import re
 import sys
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar  # noqa: F401 annotations name it
 
 import pytest
-from aws_lambda_powertools.utilities.parser.models import SqsModel, SqsRecordModel
+from aws_lambda_powertools.utilities.parser import models
+from aws_lambda_powertools.utilities.parser.models import SqsRecordModel
 from pydantic import BaseModel, Json
+from typing_extensions import TypeAliasType
 
 import tarry  # noqa: F401 annotations name it
 from tarry import ConfigurationError, Consumer, Message, batch_consumer, consumer
+from tarry.message.payloads import annotations_of
 from tests.records import Context, event, record
 
 M = TypeVar("M")
@@ -61,6 +65,9 @@ class OrderService:
     def __call__(self, message: Message[Order]) -> None: ...
 
 
+def returns_an_order(message: Message) -> Message[Order]: ...
+
+
 def without_wraps(*arguments):
     return of_one(*arguments)
 
@@ -74,6 +81,7 @@ BARE = annotated_with("Message")
         of_one, with_more, asynchronous, OrderService().take, OrderService(), wraps(of_one)(lambda _: None),
         partial(of_one), annotated_with(Message["Order"]),
         *map(annotated_with, ("tarry.Message[Order]", "Orders", "Message[Order] | None", "Annotated[Orders, 'mine']")),
+        annotated_with(Message[Order] | None), annotated_with(TypeAliasType("Aliased", Message[Order])),
     ],
     ids=lambda function: f"{getattr(function, '__name__', type(function).__name__)}",
 )  # fmt: skip
@@ -92,9 +100,9 @@ def test_the_annotation_of_a_batch_handler_names_its_model_and_the_setting_takes
     "function",
     [
         *map(annotated_with, ("Message", "Message[Any]", "Message[object]", "Message[M]", "Unknown")),
-        lambda message: None, without_wraps, print,
+        annotated_with(Message), returns_an_order, lambda message: None, without_wraps, print,
     ],
-    ids=["bare", "any", "object", "a variable", "unknown", "no annotation", "a wrapper", "print"],
+    ids=["bare", "any", "object", "a variable", "unknown", "class", "return", "no annotation", "a wrapper", "print"],
 )  # fmt: skip
 def test_an_annotation_without_a_model_sets_none(function: Any) -> None:  # SPEC K2
     assert consumer(function)._payload_reader is None
@@ -110,7 +118,40 @@ def test_an_annotation_that_cannot_be_resolved_is_refused_if_it_names_a_model() 
     unknown = annotated_with("Message[Unknown]")
     with pytest.raises(ConfigurationError, match=r"Message\[Unknown\].*cannot be resolved.*'Unknown'.*set model="):
         consumer(unknown)
+    with pytest.raises(ConfigurationError, match=r"Batch\[Unknown\].*cannot be resolved"):
+        batch_consumer(annotated_with("Batch[Unknown]"))
     assert reads_orders(consumer(model=Order)(unknown))
+
+
+def test_annotations_that_cannot_be_evaluated_are_read_as_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 evaluates all of a function's annotations at the first use."""
+    library: Any = SimpleNamespace(
+        Format=SimpleNamespace(STRING="text"), get_annotations=lambda *_, format: {"a": format}
+    )
+    monkeypatch.setitem(sys.modules, "annotationlib", library)
+
+    class Handler:
+        @property
+        def __annotations__(self) -> Any:
+            raise NameError("Order")
+
+    assert annotations_of(Handler()) == {"a": "text"}
+
+
+def test_the_metadata_of_an_annotated_model_are_kept() -> None:  # SPEC K2
+    reader = consumer(annotated_with("Message[Annotated[Order, 'strictly']]"))._payload_reader
+    assert reader is not None
+    assert "strictly" in reader._name
+
+
+class SqsModel(BaseModel):
+    """A model of the user's with the name of one of Powertools."""
+
+    number: int
+
+
+def test_a_model_of_the_user_may_have_the_name_of_one_of_powertools() -> None:
+    assert consumer(model=SqsModel)(BARE)._payload_reader is not None
 
 
 # invalid settings
@@ -180,7 +221,10 @@ class DerivedRecord(OrderRecord):
 @pytest.mark.parametrize(
     ("record_model", "model"),
     [
-        *((each, "Order") for each in (OrderRecord, OptionalOrderRecord, DerivedRecord, SqsRecordModel, SqsModel)),
+        *(
+            (each, "Order")
+            for each in (OrderRecord, OptionalOrderRecord, DerivedRecord, SqsRecordModel, models.SqsModel)
+        ),
         (ListRecord, "list[Order]"),
     ],
 )

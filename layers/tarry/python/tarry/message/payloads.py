@@ -7,8 +7,8 @@ invalid model then fails at deployment, not at the first message, and Lambda has
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
+from importlib import import_module
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_origin, get_type_hints
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 def annotated_model(function: Any) -> Any:
     """Return the model that the annotation of a handler names; None if it names none. See `resolved`."""
     function = _written(function)
-    for name, annotation in annotations_of(function).items():
-        if name == "return" or isinstance(annotation, type):
-            continue
+    for annotation in [each for name, each in annotations_of(function).items() if name != "return"]:
         for found in alternatives(resolved(annotation, function)):
             if getattr(found, "__origin__", None) in (Message, Batch):
                 [model] = found.__args__
@@ -52,7 +50,7 @@ def alternatives(annotation: Any) -> list[Any]:
 
 def shown(annotation: Any) -> str:
     """Return an annotation as it is written; a ``Message`` that is not tarry's with its module."""
-    if not isinstance(annotation, type) or get_origin(annotation) is not None:
+    if not isinstance(annotation, type):
         return re.sub(r"\b(?:[^\W\d]\w*\.)+", "", repr(annotation))
     is_namesake = annotation.__name__ in ("Message", "Batch") and annotation not in (Message, Batch)
     return f"{annotation.__module__}.{annotation.__name__}" if is_namesake else annotation.__name__
@@ -69,12 +67,10 @@ def annotations_of(function: Any) -> dict[str, Any]:
     """Return the annotations of a function, some or all of them as text."""
     try:
         return getattr(function, "__annotations__", {})
-    except NameError:
-        if sys.version_info >= (3, 14):  # Python 3.14 evaluates annotations here, all at once
-            import annotationlib
-
-            return annotationlib.get_annotations(function, format=annotationlib.Format.STRING)
-        raise
+    except NameError:  # Python 3.14 evaluates annotations here, all at once
+        annotationlib: Any = import_module("annotationlib")
+        found: dict[str, Any] = annotationlib.get_annotations(function, format=annotationlib.Format.STRING)
+        return found
 
 
 def resolved(annotation: Any, function: Any) -> Any:
@@ -291,7 +287,7 @@ def _collect_names(schema: Any, names: set[str]) -> None:
                 names.update(str(getattr(name, "value", name)) for name in value)
             if key in _ALIASES:
                 names.update(_texts_in(value))
-            elif key == "cls" and isinstance(value, type):
+            elif isinstance(value, type):
                 names.add(value.__name__)
             elif key not in _NO_SCHEMA:
                 todo.append(value)
