@@ -333,6 +333,8 @@ def test_the_least_sizes_of_traceback_and_message_shrink_only_when_all_else_is_l
         assert (len(dump(failure["traceback"])) - 2, len(failure["message"])) == sizes
     failure = fitted(whole, base + 256 + 63)["failure"]
     assert ("traceback" in failure, len(failure["message"])) == (False, 256 + 63 + base - BASE)
+    kept = fitted(record := bare_record("no", "x"), len(dump(record)) - 1)["failure"]
+    assert ("traceback" in kept, kept["message"]) == (False, "no")
     whole["failure"]["message"] = "m" * 256
     assert fitted(whole, base + 1_024 + 256)["failure"]["message"] == "m" * 256
 

@@ -1,6 +1,7 @@
 """The public attributes of messages and batches, as a handler sees them."""
 
 import json
+import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,9 @@ import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from tarry import Batch, Message, Undecodable, batch_consumer, consumer
+from tarry.message.delivery import Delivery
+from tarry.message.invocation import Invocation, message_of
+from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import body_sum
 from tests.records import RECEIVED_AT, Context, batch_of, event, record
 from tests.wire import Wire
@@ -158,6 +162,43 @@ def test_the_repr_is_one_line_with_id_queue_and_attempt_but_not_the_body() -> No
     assert [each in shown for each in ("m1", "orders", "3", "secret")] == [True, True, True, False]
     shown = repr(delivered(record(attributes=tarry_attribute(id="x\nERROR forged"))))
     assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "envelope", "expected"),
+    [
+        ({}, None, {}), ({"receives": 2}, None, {"attempt": 2}), ({"group": "g"}, None, {"group_id": "g"}),
+        ({"system": {"ApproximateReceiveCount": ""}}, None, {}),
+        ({}, {"carried": 2}, {"message_id": "stable", "attempt": 3}),
+    ],
+)  # fmt: skip
+def test_the_keys_for_a_logger_name_the_message_and_those_of_most_messages_need_no_object(
+    fields: Any, envelope: Any, expected: dict[str, Any]
+) -> None:
+    invocation = Invocation(Wire().world, Context(), lambda _: 5, Log("handler", LogOptions()))
+    one = record(attributes=None if envelope is None else tarry_attribute(**envelope), **fields)
+    message = message_of(one, "m1", invocation, invocation.log)
+    before = dict(invocation.deliveries)
+    keys = {"message_id": "m1", "delivery_id": "m1", "queue": "orders", "attempt": 1} | expected
+    assert message.logger_keys == keys
+    assert invocation.deliveries == before
+    if envelope is not None:
+        other = Message(one, "m1", invocation)  # as a thread that has not made its own
+        assert (other.logger_keys, other.id) == (keys, "stable")
+    elif fields == {}:
+        invocation.delivery = None  # type: ignore[assignment, method-assign]
+        assert message.logger_keys == keys
+    one["attributes"] = "odd"
+    assert Message(one, "m2", Invocation(Wire().world, None, len, invocation.log)).logger_keys["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("context", "seconds"),
+    [(Context(999_999.999), 999_999.999), (Context(1e6), math.inf), (Context(0.5), 0.5), (None, math.inf)],
+)
+def test_a_remaining_time_that_lambda_does_not_allow_is_no_deadline(context: Any, seconds: float) -> None:
+    invocation = Invocation(Wire().world, context, len, Log("handler", LogOptions()))
+    assert (invocation.began_with, invocation.time_left()) == (seconds, pytest.approx(seconds))
 
 
 @pytest.mark.parametrize(("receives", "is_last"), [(4, False), (5, True), (6, True)])
