@@ -27,7 +27,7 @@ from tarry import (
 from tarry.testing import Sandbox
 from tarry.world import RealThreads, current
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, batch_of, event, record
+from tests.records import batch_of, event, record
 from tests.sandboxes import work
 from tests.settled import fails, orders, reasons, settle, targets, tarry_attribute
 from tests.wire import Wire, client_error
@@ -64,27 +64,6 @@ def test_the_attempt_is_the_receive_count_or_1_if_it_is_unreadable(attributes: A
     handler = consumer(lambda message: seen.append((message.attempt, message.receive_count)))
     settle(handler, event(delivered, delivered))
     assert seen == [(attempt, attempt)]
-
-
-@pytest.mark.parametrize(
-    ("carried", "receives", "due_after_receive", "attempt"),
-    [
-        pytest.param(0, 1, None, 1, id="nothing carried"),
-        pytest.param(3, 1, None, 4, id="carried"),
-        pytest.param(3, 4, None, 7, id="carried, and received again"),
-        pytest.param(3, 1, -10, 4, id="received after its due time"),
-        pytest.param(3, 2, 10, 4, id="the first receive was before the due time"),
-        pytest.param(3, 3, 10, 5, id="received before the due time, then a failure"),
-        pytest.param(3, 4, 10, 6, id="a visibility change failed once, which tarry cannot know"),
-        pytest.param(0, 2, 10, 1, id="received before the due time, nothing carried"),
-    ],
-)
-def test_a_copy_continues_the_attempts_of_the_earlier_copies(
-    carried: int, receives: int, due_after_receive: float | None, attempt: int
-) -> None:  # SPEC C2
-    due: dict[str, Any] = {} if due_after_receive is None else {"due": RECEIVED_AT + due_after_receive}
-    delivered = record("{}", receives=receives, attributes=tarry_attribute(carried=carried, **due))
-    assert attempts_of(delivered, wire=orders(elapsed=20)) == {"m1": attempt}
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])

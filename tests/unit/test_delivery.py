@@ -69,14 +69,6 @@ def test_a_run_that_the_store_did_not_take_counts_the_deliveries_without_a_trace
     assert (found.attempt, found.attempts_at_most, found.crashes) == (attempt, at_most, 4 - len(deliveries))
 
 
-@pytest.mark.parametrize(("place", "attempt"), [("m0", 6), ("m1", 3)])
-def test_on_fifo_a_message_behind_another_of_its_group_has_not_run_yet(place: str, attempt: int) -> None:  # SPEC C2
-    found = delivery({"carried": 2, **EXACT, **LATE}, queue="orders.fifo", receives=4)
-    found.invocation.records = {key: {**found.record, "messageId": key} for key in ("m0", "m1")}
-    found.delivery_id = place
-    assert found.attempt == attempt
-
-
 @pytest.mark.parametrize(
     ("queue", "receives", "stored", "crashes", "waits"),
     [

@@ -201,12 +201,6 @@ def test_a_remaining_time_that_lambda_does_not_allow_is_no_deadline(context: Any
     assert (invocation.began_with, invocation.time_left()) == (seconds, pytest.approx(seconds))
 
 
-@pytest.mark.parametrize(("receives", "is_last"), [(4, False), (5, True), (6, True)])
-def test_the_last_attempt_is_that_of_the_policy(receives: int, is_last: bool) -> None:  # SPEC C2
-    message = delivered(record(receives=receives))
-    assert (message.max_attempts, message.is_last_attempt) == (5, is_last)
-
-
 def test_a_batch_is_a_sequence_of_its_messages() -> None:  # SPEC B1
     seen: list[Batch] = []
     context = Context()
