@@ -165,11 +165,14 @@ def test_a_second_verdict_is_logged_at_debug_level(caplog: Caplog) -> None:  # S
     ] * 4
 
 
-def test_fail_refuses_a_value_that_is_not_an_exception() -> None:  # SPEC B2
+def test_fail_refuses_a_value_that_is_not_an_exception_and_a_delay_beyond_12_hours() -> None:  # SPEC B2, J4
     def handler(message: Message) -> None:
         for value in ("ValueError", None, ValueError, 3):
             with pytest.raises(TypeError, match="the exception with which the message failed, got "):
                 message.fail(value)
+        for signal in (Retry(50_000), Defer(50_000)):
+            with pytest.raises(DelayNotSupported):
+                message.fail(signal)
 
     assert fate_of_one(handler) == "done"
 

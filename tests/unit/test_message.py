@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from tarry import Batch, Message, Undecodable, batch_consumer, consumer
+from tarry import Batch, Fixed, Message, Outcome, Undecodable, batch_consumer, consumer
 from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation, message_of
 from tarry.observe.logs import Log, LogOptions
@@ -106,10 +107,43 @@ def test_the_record_is_powertools_class_with_a_copy_of_the_record_of_the_event()
     assert (message.body, message.receive_count) == ('{"id": 7}', 1)
 
 
+def test_without_powertools_the_record_names_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, SQSRecord.__module__, None)
+    with pytest.raises(ModuleNotFoundError, match=r"message\.record needs Powertools: add aws-lambda-powertools"):
+        _ = delivered(record()).record
+
+
+def test_the_outcome_is_none_until_the_verdict_and_after_an_error_until_the_policy_has_decided() -> None:  # SPEC B2
+    seen: list[Any] = []
+
+    @batch_consumer(backoff=Fixed(60), on_outcome=lambda message, outcome: seen.append((message.outcome, outcome)))
+    def handler(batch: Batch) -> None:
+        seen.append([message.outcome for message in batch])
+        batch[0].retry(5)
+        batch[1].fail(ValueError("no"))
+        seen.append([message.outcome for message in batch])
+
+    with Wire():
+        handler(batch_of(2), Context())
+    assert seen[:2] == [[None, None], [Outcome.retry(5), None]]
+    assert seen[2:] == [(Outcome("retry", seconds, "error"),) * 2 for seconds in (5, 60)]
+
+
 def test_the_id_is_that_of_sqs_unless_tarry_sent_the_message() -> None:  # SPEC K3
     fresh, copy = delivered(record()), delivered(record(attributes=tarry_attribute()))
     assert (fresh.id, fresh.delivery_id) == ("m1", "m1")
     assert (copy.id, copy.delivery_id) == ("stable", "m1")
+
+
+def test_beside_an_incomplete_record_messages_keep_their_ids_and_redelivered_ones_run_last() -> None:
+    """SPEC A2, G4, K3."""
+    records = [record({}, "m0"), record("{}", "m1", receives=3), record("{}", "m2", attributes=tarry_attribute())]
+    for missing in ("messageAttributes", "attributes"):
+        ids: list[str] = []
+        incomplete = {name: value for name, value in records[0].items() if name != missing}
+        with Wire():
+            consumer(lambda message, ids=ids: ids.append(message.id))(event(incomplete, *records[1:]), Context())
+        assert ids == ["m0", "stable", "m1"]
 
 
 @pytest.mark.parametrize(

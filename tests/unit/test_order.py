@@ -154,6 +154,7 @@ def test_a_batch_is_plain_if_all_its_messages_are(other: Any, are_plain: bool) -
     for batch in ([plain, other], [other, plain]):
         records, found, is_fifo = records_in(event(*batch))
         assert (found, is_fifo) == (are_plain, str(other.get("eventSourceARN")).endswith(".fifo"))
+        assert records["m0"] is (batch[0] if other["messageId"] == "m0" else plain)
         assert {name: each["messageId"] for name, each in records.items()} == {"m0": "m0"} | {
             other["messageId"]: other["messageId"]
         }
