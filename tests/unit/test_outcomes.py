@@ -120,7 +120,8 @@ def test_outcomes_are_frozen_and_equal_by_value_and_refuse_an_invalid_delay() ->
     ("signal", "delay", "reason"),
     [
         *((Retry(), None, None), (Retry(0), 0, None), (Retry(1.5), 2, None), (Retry(timedelta(minutes=1)), 60, None)),
-        *((Defer(0), 1, None), (Defer(30), 30, None)),
+        *((Defer(0), 1, None), (Defer(30), 30, None), (Defer(delay=30), 30, None), (Retry(None), None, None)),
+        *((Retry(delay=5), 5, None), (Reject(reason="no"), None, "no"), (Discard(reason="no"), None, "no")),
         *((kind(reason), None, reason) for kind in (Reject, Discard) for reason in (None, "", "no stock")),
     ],
     ids=repr,

@@ -214,6 +214,8 @@ def _without_excess(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, 
     failure = record.get("failure")
     if not (isinstance(failure, dict) and isinstance(message := failure.get("message"), str)):
         return record
+    if len(message) < BLOCK_CHARACTERS:  # as most are
+        return record
     # Since the record has other keys too, a later step cuts a message that is cut here, and adds an ellipsis.
     return {**record, "failure": {**failure, "message": message[: _most(message, room_bytes)]}}
 
