@@ -185,13 +185,6 @@ def test_a_failure_knows_whether_the_handler_asked_for_a_retry_or_a_deferral(
     assert (failure.asks_for_retry, failure.was_deferral) == (asks_for_retry, was_deferral)
 
 
-def test_a_note_is_the_text_or_the_count_that_a_step_wrote_or_0() -> None:  # SPEC E5
-    found = delivery({"steps": {"slow": 2}, "notes": {"lane": "x"}})
-    failure = Failure(found.message, None, "error")
-    assert [failure.note(each) for each in ("slow", "lane", "other")] == [2, "x", 0]
-    assert Failure(delivery().message, None, "error").note("slow") == 0
-
-
 def test_the_delay_of_the_policy_is_drawn_once_for_an_attempt() -> None:  # SPEC C4, E1
     context = StepContext(Random(7), lambda: 30.0)
     first, second = (Failure(message(attempt=each), None, "error", context=context) for each in (1, 2))
@@ -204,22 +197,6 @@ def test_the_delay_of_the_policy_is_drawn_once_for_an_attempt() -> None:  # SPEC
     assert not context.is_policy_delay(Outcome.defer(int(drawn) + 1))
     assert second.policy_delay != drawn
     assert second.policy_delay == second.policy_delay
-
-
-class OddBackoff:
-    seconds: Any = 60
-
-    def delay(self, attempt: int, rng: Random | None = None) -> float:
-        return float(self.seconds)
-
-
-def test_a_backoff_without_a_delay_is_noticed_once_for_an_attempt() -> None:  # SPEC C3, I7
-    context, backoff = StepContext(Random(7), lambda: 30.0), OddBackoff()
-    context.policy, backoff.seconds = RetryPolicy(5, backoff), "x"
-    for attempt in (1, 1, 2):
-        assert Failure(message(attempt=attempt), None, "error", context=context).policy_delay
-    end = "The default backoff sets this delay."
-    assert [(each.event, each.text.partition(". ")[2]) for each in context.notices] == [("backoff_failed", end)] * 2
 
 
 # the record of a failure
