@@ -109,8 +109,8 @@ def test_a_client_sends_the_same_request_to_the_same_place_as_a_client_of_boto3(
     client = make()
     config = client.meta.config
     of_tarry = Config(
-        connect_timeout=config.connect_timeout,
-        read_timeout=config.read_timeout,
+        connect_timeout=1,
+        read_timeout=5 if make is make_client else 1,
         retries={"total_max_attempts": 2, "mode": "standard"},
         parameter_validation=config.parameter_validation,
     )
