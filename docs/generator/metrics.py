@@ -3,7 +3,7 @@
 import tomllib
 
 from docs.generator.messages import MEANINGS
-from tarry.observe.metrics import METRICS
+from tarry.observe.metrics import METRICS, WITH_EACH_VALUE
 
 
 def meanings() -> dict[str, str]:
@@ -15,8 +15,6 @@ def meanings() -> dict[str, str]:
 def parts() -> dict[str, str]:
     """Return the generated parts of the page, by their names."""
     of_metrics = meanings()
-    rows = [
-        f"| `{each.name}` | {each.unit} | {'sum' if each.is_summed else 'each value'} | {of_metrics[each.name]} |"
-        for each in METRICS
-    ]
+    has = {each: "each value" if each in WITH_EACH_VALUE else "sum" for each in METRICS}
+    rows = [f"| `{each.name}` | {each.unit} | {has[each]} | {of_metrics[each.name]} |" for each in METRICS]
     return {"metrics": "\n".join(["| metric | unit | a line has | meaning |", "| --- | --- | --- | --- |", *rows])}

@@ -220,11 +220,11 @@ class Consumer(Generic[T]):
             keeps_failures = self._on_outcome is not None
             invocation.observer = Observer(invocation, pending, self.log, keeps_failures=keeps_failures)
             invocation.observes = True
-        keys = modules.get("tarry.observe.logger_keys")
-        if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
-            from tarry.observe import logger_keys as keys
-        if keys is not None and keys.formatters():
-            invocation.logger_keys = invocation.observes = True
+        if "aws_lambda_powertools.logging.formatter" in modules:
+            from tarry.observe.logger_keys import formatters
+
+            if formatters():
+                invocation.logger_keys = invocation.observes = True
 
     def _run(self, run: Run) -> None:
         if self.acks_eagerly:
@@ -267,16 +267,16 @@ class Consumer(Generic[T]):
 
         tracing: list[Any] = []
         invocation = run.invocation
-        with TracingGuard(self.log, invocation.world, is_end=True):  # another version of a library may raise anything
+        with TracingGuard(self.log, invocation.world):  # another version of a library may raise anything
             if "opentelemetry.trace" in modules:
                 from tarry.observe import opentelemetry
 
                 if opentelemetry.is_on():
                     invocation.spans = spans = opentelemetry.RunSpans(invocation, run.pending, self.name, self.log)
                     tracing.append(spans)
-            takes_turns = self.is_async and self.concurrency > 1 and not self._takes_batch  # runs, in one thread
-            if "aws_xray_sdk.core" in modules and not takes_turns:
-                tracing += subsegments_of(self.log, invocation.world)
+            runs_take_turns = self.is_async and self.concurrency > 1  # in one thread
+            if "aws_xray_sdk.core" in modules and not runs_take_turns:
+                tracing.extend(subsegments_of(self.log, invocation.world))
         return tracing
 
     def _max_attempts_of(self, queue: str) -> int | None:

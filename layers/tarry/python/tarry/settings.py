@@ -27,7 +27,7 @@ else:
     class TypedDict:
         """A stand-in for `typing.TypedDict` at run time: to import typing is slow."""
 
-        def __init_subclass__(cls, total: bool = True) -> None: ...
+        def __init_subclass__(cls, total: bool) -> None: ...
 
 
 class Settings(TypedDict, total=False):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KEYS = ("message_id", "delivery_id", "queue", "attempt", "group_id")
 
 _found: list[Any] = []  # Powertools' formatters in this process
-_loggers = 0  # how many loggers there were at the last search
+_loggers: int | None = None  # how many loggers there were at the last search
 
 
 def formatters() -> list[Any]:
@@ -48,9 +48,9 @@ def _formatters_of(logger: object) -> list[Any]:
 
 def with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that sets the keys of its message in the current context, then calls ``function``."""
-    if not (found := formatters()):
+    if (formatter := next(iter(formatters()), None)) is None:
         return function  # a handler has configured the logging anew
-    append = found[0].thread_safe_append_keys
+    append = formatter.thread_safe_append_keys  # for the formatters of all loggers
 
     def keyed(message: Message[Any], *more: Any) -> Any:
         try:

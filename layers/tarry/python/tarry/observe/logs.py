@@ -40,7 +40,9 @@ KEPT = (
     "error_type", "asked_for", "sent_to", "dead_letter_queue",
 )  # fmt: skip
 """The fields of a line whose ``redact`` raised."""
-WITHHELD = frozenset({"not_sent", "not_settled"})  # such a line only says that they were there: they may quote an error
+REFUSED = frozenset({"not_sent", "not_settled"})
+"""The fields that say why SQS did not carry an outcome out. They may quote an error: of a line whose ``redact`` raised,
+only their names are shown."""
 
 
 class LogOptions(Value):
@@ -86,7 +88,7 @@ class Log:
         event, level = _TRANSITIONS[outcome.kind]
         if (observer := delivery.invocation.observer) is not None:
             observer.transition(delivery.delivery_id, outcome, delay, reason, failure, more)
-        if failed or "not_settled" in more or "not_sent" in more:
+        if failed or not REFUSED.isdisjoint(more):
             level = max(level, WARNING)
         self._message_line(level, event, delivery, error, fields)
 
@@ -196,7 +198,7 @@ class Log:
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             left_out = f"redact raised {name_of(type(failure))}"
             kept = {name: fields[name] for name in KEPT if name in fields}
-            withheld = dict.fromkeys(WITHHELD.intersection(fields), left_out)
+            withheld = dict.fromkeys(REFUSED.intersection(fields), left_out)
             return kept | withheld | {"text": f"the other fields are left out: {left_out}"}
 
 
@@ -217,8 +219,7 @@ def _sentence(fields: Fields) -> str:
 MAX_FIELD_BYTES = 1_024
 """The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
 MAX_RECORD_BYTES = 65_536  # of a failure record that was cut to fit beside its message (SPEC F3)
-MAX_CHARACTER_BYTES = 4
-_SURELY_SHORT = MAX_FIELD_BYTES // MAX_CHARACTER_BYTES  # in characters
+_SURELY_SHORT = MAX_FIELD_BYTES // len("\U0010ffff".encode())  # in characters, of at most 4 bytes
 _LONGER_LIMITS = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
@@ -233,12 +234,11 @@ def _shown(value: object) -> str:
 
 def _bounded(name: str, value: str) -> str:
     """Return a text cut to the length that a line shows. A body, which ``LogOptions`` asks for, is not cut."""
-    limit = _LONGER_LIMITS.get(name, MAX_FIELD_BYTES)
-    if len(value) * MAX_CHARACTER_BYTES <= limit or name == "body":
+    if name == "body":
         return value
     from tarry.message.diagnosis import shortened
 
-    return shortened(value, limit)
+    return shortened(value, _LONGER_LIMITS.get(name, MAX_FIELD_BYTES))
 
 
 def _safe_names(fields: Fields) -> dict[str, Any]:

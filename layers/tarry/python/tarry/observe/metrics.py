@@ -28,11 +28,10 @@ MAX_DIMENSION_CHARACTERS = 1_024
 
 
 class Metric(NamedTuple):
-    """A metric: its name, its unit at CloudWatch, and whether a line has its sum only."""
+    """A metric: its name, and its unit at CloudWatch."""
 
     name: str
     unit: str
-    is_summed: bool = True
 
 
 OF_STATES = {
@@ -48,10 +47,10 @@ RUNS_FAILED = Metric("RunsFailed", "Count")
 FAILING = frozenset({State.WAITING_RETRY, State.DEFERRED, State.RESENT, State.DEAD_LETTERED})
 NOT_FATAL = frozenset({"error", "exhausted", "expiring", "circuit_open", None})
 """The reasons of failures that another attempt could mend; None for a deferral or a message that is unhandled."""
-ATTEMPTS = Metric("Attempts", "Count", is_summed=False)
-RETRY_DELAY = Metric("RetryDelay", "Seconds", is_summed=False)
-HANDLER_TIME = Metric("HandlerTime", "Milliseconds", is_summed=False)
-AGE = Metric("AgeAtSettlement", "Seconds", is_summed=False)
+ATTEMPTS = Metric("Attempts", "Count")
+RETRY_DELAY = Metric("RetryDelay", "Seconds")
+HANDLER_TIME = Metric("HandlerTime", "Milliseconds")
+AGE = Metric("AgeAtSettlement", "Seconds")
 SETTLEMENT_ERRORS = Metric("SettlementErrors", "Count")
 REQUESTS = Metric("Requests", "Count")
 WAITS_IN_PLACE = Metric("WaitsInPlace", "Count")
@@ -59,6 +58,7 @@ METRICS = (
     *OF_STATES.values(), RUNS_FAILED, ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS,
     WAITS_IN_PLACE,
 )  # fmt: skip
+WITH_EACH_VALUE = frozenset({ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE})  # of the others, a line has the sum
 DIMENSIONS = ("consumer", "queue")
 
 
@@ -78,10 +78,10 @@ def values_of(
             values[AGE] = ages
     for metric, value in (pair for ending in endings for pair in _of_message(ending)):
         of_metric = values.setdefault(metric, [])
-        if metric.is_summed and of_metric:
-            of_metric[0] += value
-        else:
+        if metric in WITH_EACH_VALUE:
             of_metric.append(value)
+        else:
+            of_metric[:] = [sum(of_metric, value)]
     if times := [_to_thousandths(seconds * 1000) for seconds in runs]:
         values[HANDLER_TIME] = times
     if requests:
@@ -103,7 +103,7 @@ def _of_message(ending: Ending) -> Iterator[tuple[Metric, float]]:
         yield AGE, _to_thousandths(age)
     if final.is_refused:
         yield SETTLEMENT_ERRORS, 1
-    if final.delay and not final.is_copied:
+    if final.waits_in_place:
         yield WAITS_IN_PLACE, 1
 
 
@@ -131,9 +131,9 @@ def refusal_of(namespace: str) -> str | None:
 
 def write(namespace: str, consumer: str, queue: str, values: dict[Metric, list[float]], at: float) -> None:
     """Write lines for the time ``at`` (epoch seconds), with metric sets of their own: the user's is not touched."""
-    for start in range(0, max(map(len, values.values()), default=0), MAX_VALUES):
+    for start in range(0, max(map(len, values.values())), MAX_VALUES):
         metric_set: dict[str, Any] = {
-            metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": part}
+            metric.name: {"Unit": metric.unit, "Value": part}
             for metric, of in values.items()
             if (part := of[start : start + MAX_VALUES])
         }

@@ -104,7 +104,7 @@ class RunSpans:
         self._run_of_batch: Ran | None = None
         self._is_blocked = False  # whether an exporter was interrupted, since it blocked
 
-    def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
+    def around(self, handler: Callable[[Any], Any], *, takes_batch: bool) -> Callable[[Any], Any]:
         return around(handler, self._begin_batch if takes_batch else self._begin, self._end)
 
     def decided(self, delivery_id: str, outcome: Outcome, failure: Failure | None) -> None:
@@ -120,11 +120,11 @@ class RunSpans:
 
     def close(self) -> None:
         """Close the spans that are still open; the invocation has ended."""
-        left: dict[str, Ran] = {} if self._run_of_batch is None else {"": self._run_of_batch}
-        for delivery_id, run in (left | self._runs).items():
-            is_acknowledged = delivery_id and delivery_id not in self._pending
-            self._close_in_time(run, "ack" if is_acknowledged else None, None)
-        self._runs.clear()
+        runs, self._runs = self._runs, {}  # an abandoned handler that ends later closes none
+        if self._run_of_batch is not None:
+            self._close_in_time(self._run_of_batch, None, None)
+        for delivery_id, run in runs.items():
+            self._close_in_time(run, None if delivery_id in self._pending else "ack", None)
 
     def _begin(self, message: Message[Any]) -> Ran | None:
         delivery_id = message.delivery_id
@@ -144,7 +144,7 @@ class RunSpans:
 
     def _begin_batch(self, batch: Batch[Any]) -> Ran | None:
         with self._guard:
-            queue, records = batch[0].queue, [self._invocation.records[message.delivery_id] for message in batch]
+            queue, records = next(iter(batch)).queue, [self._invocation.records[each.delivery_id] for each in batch]
             attributes = {**attributes_of("process", queue), "messaging.batch.message_count": len(batch)}
             self._run_of_batch = self._start(queue, attributes, records)
         return self._run_of_batch

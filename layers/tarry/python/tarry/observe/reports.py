@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.message.message import Message
 from tarry.message.outcomes import Outcome
+from tarry.observe.logs import REFUSED
 from tarry.support.guards import name_of
 from tarry.support.hooks import HookTimeout, call
 from tarry.support.values import WARNING, epoch_seconds, queue_arn
@@ -31,13 +32,14 @@ class FinalOutcome(NamedTuple):
 
     outcome: Outcome  # with the reason of its failure, unless it has its own
     delay: int | None  # the seconds until it is visible again; None if SQS did not confirm them, or they do not apply
-    is_copied: bool  # whether a copy was sent
+    waits_in_place: bool  # whether it is invisible for these seconds, so that no copy of it was sent
     is_refused: bool  # whether SQS refused a request for it, or did not confirm one
     failure: FailureRecord | None = None  # of this delivery, for ``on_outcome``
 
 
-DONE = FinalOutcome(Outcome.ack(), None, is_copied=False, is_refused=False)
-NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)  # no time, or tarry failed
+DONE = FinalOutcome(Outcome.ack(), None, waits_in_place=False, is_refused=False)
+NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, waits_in_place=False, is_refused=True)  # no time, or tarry failed
+COPIED = frozenset({"sent_to", "dead_letter_queue"})  # fields of the line of a message of which a copy was sent
 NEVER_RUN = frozenset({"wait", "release"})  # the kinds of outcome of messages that did not run
 
 
@@ -64,12 +66,12 @@ class Observer:
         fields: dict[str, Any],
     ) -> None:
         """Note what became of a message; ``fields``: further fields of its log line."""
-        is_refused = "not_settled" in fields or "not_sent" in fields
-        is_copied = "sent_to" in fields or "dead_letter_queue" in fields
+        is_refused = not REFUSED.isdisjoint(fields)
+        waits_in_place = bool(delay) and COPIED.isdisjoint(fields)
         record = record_of(failure) if failure is not None and self._keeps_failures else None
-        if outcome.reason is None and reason is not None:
+        if reason is not None:  # that of the outcome, if it has its own
             outcome = outcome._changed(reason=reason)
-        self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused, record)
+        self.transitions[delivery_id] = FinalOutcome(outcome, delay, waits_in_place, is_refused, record)
 
     def timed(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         runs, monotonic, ended = self._runs, self._monotonic, self._handler_ended
@@ -80,7 +82,7 @@ class Observer:
             is_awaited = False
             try:
                 result = function(subject)
-                is_awaited = result is not None and hasattr(type(result), "__await__")
+                is_awaited = hasattr(type(result), "__await__")
             finally:
                 if not is_awaited:
                     ended(run)
@@ -157,14 +159,12 @@ class Observer:
         transition, made = self._transition(delivery_id), self._invocation.deliveries.get(delivery_id)
         attributes = record.get("attributes")
         known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
-        if made is None and known.get("ApproximateReceiveCount") != "1":
-            made = self._invocation.delivery(delivery_id, record, keep=False)
-        if made is None or made.envelope is None or (sent_at := made.sent_at) is None:
-            sent = epoch_seconds(known.get("SentTimestamp"))
+        if made is None and known.get("ApproximateReceiveCount") == "1":
+            attempt, sent = 1, epoch_seconds(known.get("SentTimestamp"))
         else:
-            sent = sent_at.timestamp()
-        attempt = None if transition.outcome.kind in NEVER_RUN else 1 if made is None else made.attempt
-        return transition, attempt, _age(sent, now)
+            made = self._invocation.delivery(delivery_id, record)
+            attempt, sent = made.attempt, None if made.sent_at is None else made.sent_at.timestamp()
+        return transition, None if transition.outcome.kind in NEVER_RUN else attempt, _age(sent, now)
 
     def call(self, on_outcome: OnOutcome) -> None:
         """Call the hook for each message, in the order of the batch, while there is time."""
@@ -220,13 +220,13 @@ def record_of(failure: Failure) -> FailureRecord | None:
 
 
 def _age(sent: float | None, now: float) -> float | None:
-    return None if sent is None else now - sent if now > sent else 0.0
+    return None if sent is None else max(0.0, now - sent)
 
 
 def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
-    sources = {str(record.get("eventSourceARN")) for record in records.values()}
-    if len(sources) == 1:
-        return {queue_arn(sources.pop()).name: records}
+    source, *others = {str(record.get("eventSourceARN")) for record in records.values()}
+    if not others:
+        return {queue_arn(source).name: records}
     queues: dict[str, dict[str, dict[str, Any]]] = {}
     for delivery_id, record in records.items():
         queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record

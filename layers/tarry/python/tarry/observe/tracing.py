@@ -17,7 +17,7 @@ from tarry.support.values import WARNING
 from tarry.world import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from tarry.observe.logs import Log
     from tarry.world import World
@@ -76,13 +76,13 @@ class TracingGuard:
         return True
 
 
-def subsegments_of(log: Log, world: World) -> list[Subsegments]:
-    """Return the subsegments of an invocation; none if X-Ray is off, or does not sample it."""
-    if "aws_lambda_powertools.tracing" not in modules:
-        return []
-    sdk, recorder = modules["aws_xray_sdk"], modules["aws_xray_sdk.core"].xray_recorder
-    parent = recorder.get_trace_entity() if sdk.global_sdk_config.sdk_enabled() else None
-    return [Subsegments(recorder, parent, log, world)] if parent is not None and parent.sampled else []
+def subsegments_of(log: Log, world: World) -> Iterator[Subsegments]:
+    """Yield the subsegments of an invocation; none if X-Ray is off, or does not sample it."""
+    if "aws_lambda_powertools.tracing" in modules and modules["aws_xray_sdk"].global_sdk_config.sdk_enabled():
+        recorder = modules["aws_xray_sdk.core"].xray_recorder
+        parent = recorder.get_trace_entity()
+        if parent is not None and parent.sampled:
+            yield Subsegments(recorder, parent, log, world)
 
 
 class Subsegments:
@@ -93,24 +93,24 @@ class Subsegments:
         self._guard, self._guard_of_end = TracingGuard(log, world), TracingGuard(log, world, is_end=True)
         self._thread = get_ident()
 
-    def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
+    def around(self, handler: Callable[[Any], Any], *, takes_batch: bool) -> Callable[[Any], Any]:
         return around(handler, self._begin_batch if takes_batch else self._begin, self._end)
 
     def _begin(self, message: Any) -> Any:
         return self._begun(message, lambda: {"message_id": message.id, "attempt": message.attempt})
 
     def _begin_batch(self, batch: Any) -> Any:
-        return self._begun(batch[0], lambda: {"message_count": len(batch)})
+        return self._begun(next(iter(batch)), lambda: {"message_count": len(batch)})
 
     def _begun(self, message: Any, annotations: Callable[[], dict[str, str | int]]) -> Any:
+        subsegment = None
         with self._guard:
             if get_ident() != self._thread:
                 self._recorder.set_trace_entity(self._parent)
             subsegment = self._recorder.begin_subsegment(f"## process {message.queue}")
             for name, value in {"queue": message.queue, **annotations()}.items():
                 subsegment.put_annotation(name, value)
-            return subsegment
-        return None
+        return subsegment
 
     def _end(self, _: object, subsegment: Any, __: object, error: BaseException | None) -> None:
         if subsegment is None:
@@ -130,4 +130,5 @@ class Subsegments:
 
         subsegment.add_exception(error, extract_tb(traceback_of(error)))
         if isinstance(subsegment.cause, dict):  # the text that the SDK took may contain the input of a pydantic model
-            subsegment.cause["exceptions"][-1].message = shortened(error_text(error), MAX_LINE_BYTES)
+            for shown in subsegment.cause["exceptions"]:
+                shown.message = shortened(error_text(error), MAX_LINE_BYTES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class Forked(BaseException):
     """The verdict of the running message in a forked child, so that its loop does not check for a fork every time."""
 
 
-_generation = 0
+_forks = count()
+_generation = next(_forks)
 
 
 def generation() -> int:
@@ -157,12 +159,16 @@ def exit_if_forked(began_in: int, raised: BaseException | None) -> None:
     """Exit with the exit code of ``raised`` if the process was forked since `generation` returned ``began_in``."""
     if _generation == began_in:
         return
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:  # noqa: BLE001 the stream is closed
-            continue
+    _flush(sys.stdout)
+    _flush(sys.stderr)
     os._exit(_exit_code(raised))
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except Exception:  # noqa: BLE001 the stream is closed
+        return
 
 
 def _exit_code(raised: BaseException | None) -> int:
@@ -177,7 +183,7 @@ def _exit_code(raised: BaseException | None) -> int:
 def _mark_child() -> None:
     """Count the fork in the child, and mark the message that runs, so that the loop of its run exits."""
     global _generation  # noqa: PLW0603 a fork concerns the whole process
-    _generation += 1
+    _generation = next(_forks)
     for watch in watches:
         watch.forked()
 
