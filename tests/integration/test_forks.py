@@ -94,7 +94,7 @@ def fails_once(message):
 
 backoff = Backoff()
 hooks = [
-    {"retry_when": lambda failure: forks(None)},
+    {"retry_when": lambda failure: fork(lambda: raise_(SystemExit(3)))},
     {"backoff": backoff},
     {"on_failure": [lambda failure, next_step: forks(Outcome.retry(5))]},
     {"on_failure": [DeadLetter(queue="dead", redact=forks)]},
@@ -171,7 +171,7 @@ def test_a_forked_child_ends_with_its_handler_or_hook_and_a_forked_process_handl
         "in the child": [[], [1, 2]],  # without the threads of its parent
     }
     failed, _, exit_codes, _, sends = hooks
-    assert (failed, exit_codes, sends) == (["m1"], [0] * 18, 6)  # on_outcome is called for both messages
+    assert (failed, exit_codes, sends) == (["m1"], [3] * 2 + [0] * 16, 6)  # on_outcome is called for both messages
 
 
 FUNCTION = """

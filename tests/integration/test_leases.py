@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, ConfigurationError, Consumer, Fixed, LeaseLost, Message, Reject, batch_consumer, consumer
+from tarry import (
+    Batch,
+    ConfigurationError,
+    Consumer,
+    Fixed,
+    LeaseLost,
+    LogOptions,
+    Message,
+    Reject,
+    batch_consumer,
+    consumer,
+)
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import Caplog, field, lines
@@ -631,15 +642,31 @@ def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # S
     assert (wire.requests, waits) == ([], [])
 
 
+NO_SECONDS = [0, -1, True, math.nan, math.inf, "10"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "odd"),
     [
         ("ack", "on_return", ["Eager", "", None, True, 1]),
-        ("keepalive", "keepalive must be a number of seconds above 0", [0, -1, True, math.nan, math.inf, "10"]),
+        *((name, f"{name} must be a number of seconds above 0", NO_SECONDS) for name in ("keepalive", "timeout")),
         ("concurrency", "concurrency must be a whole number from 1 to 1000", [0, -1, 1_001, 2.0, True, "3", None]),
+        ("log", "log takes LogOptions", [None, {"body": True}, LogOptions]),
     ],
 )
-def test_invalid_settings_are_refused(name: str, text: str, odd: list[Any]) -> None:  # SPEC C5, I1, I4
+def test_invalid_settings_are_refused(name: str, text: str, odd: list[Any]) -> None:  # SPEC C5, I1, I3, I4
     for each in odd:
         with pytest.raises(ConfigurationError, match=f"{text}.*{re.escape(repr(each))}"):
-            consumer(**{name: each})(lambda message: None)
+            consumer(**{name: each})
+
+
+def test_the_least_and_the_greatest_values_of_settings_are_accepted() -> None:  # SPEC C5, I1, I3, I4
+    made = [
+        consumer(lambda _: None, **each) for each in ({"concurrency": 1_000, "timeout": 0.001, "keepalive": 0.5}, {})
+    ]
+    assert [(each.concurrency, each.timeout, each.keepalive) for each in made] == [(1_000, 0.001, 0.5), (1, None, None)]
+    for concurrency in (0, 2):
+        with pytest.raises(ConfigurationError, match=r"concurrency.*(1 to 1000|has no effect with @batch_consumer)"):
+            batch_consumer(concurrency=concurrency)
+    with pytest.raises(TypeError, match="unknown settings: concurency; the settings are model, policy"):
+        made[0].replace(concurency=2)

@@ -111,8 +111,11 @@ def test_a_failure_is_logged_with_its_error_and_one_traceback(caplog: Caplog) ->
     line = only(caplog)
     assert (line.error, line.error_type, line.consumer) == ("ValueError: no stock", "ValueError", "fails")
     assert len(line.fingerprint) == 12
-    for part in ["waiting_retry", "message_id=m1", "queue=orders", "attempt=1", "delay=60", "no stock"]:
-        assert part in line.getMessage()
+    shown = "queue=orders attempt=1 max_attempts=5 delay=60 reason=error error='ValueError: no stock' fingerprint="
+    assert line.getMessage() == f"waiting_retry message_id=m1 {shown}{line.fingerprint}"
+    run(fails, record(attributes=tarry_attribute(id="stable")))
+    of_copy = lines(caplog)[-1].getMessage()
+    assert of_copy == f"waiting_retry message_id=stable delivery_id=m1 {shown}{line.fingerprint}"
     text = plain(line)
     assert text.count("Traceback (most recent call last)") == 1
     assert text.count("ValueError: no stock") == 2  # in the sentence, and under the traceback
@@ -149,6 +152,19 @@ def test_a_settlement_that_failed_is_logged_with_its_message_and_error(
     assert (line.levelname, line.message_id) == ("WARNING" if name == "waiting_retry" else "ERROR", "m1")
     assert (line.error_type, hasattr(line, "delay")) == ("ValueError", name == "unhandled")
     assert "InternalError" in getattr(line, field)
+
+
+def test_a_release_and_a_deferral_that_sqs_did_not_carry_out_are_warnings(caplog: Caplog) -> None:  # SPEC L2
+    for operation, handle, level in (
+        ("ChangeMessageVisibilityBatch", raises(SystemExit()), "WARNING"),
+        ("SendMessageBatch", lambda message: message.defer(9), "WARNING"),
+        ("GetQueueUrl", lambda message: message.defer(9), "INFO"),  # which is not asked for
+    ):
+        caplog.clear()
+        wire = orders()
+        wire.fails[operation] = client_error("InternalError", "try later", 500)
+        run(handle, *many(2), wire=wire)
+        assert lines(caplog)[-1].levelname == level
 
 
 def test_a_line_has_the_stable_id_the_delivery_id_and_the_dead_letter_queue(caplog: Caplog) -> None:  # SPEC L2, K3
@@ -337,8 +353,26 @@ def test_redact_gets_the_traceback_as_a_field(caplog: Caplog) -> None:  # SPEC L
     run(fails, log=LogOptions(redact=lambda fields: seen.append(fields) or fields))  # type: ignore[func-returns-value]
     assert "in fails" in seen[0]["traceback"]
     assert "no stock" not in only(caplog).exc_text.splitlines()[-1]
-    run(fails, log=LogOptions(redact=lambda fields: {**fields, "traceback": "x" * 16_400}))
-    assert [len(line.exc_text) for line in caplog.records[1:]] == [16_384]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("text", "x" * 1_024, 1_024),
+        ("text", "x" * 1_030, 1_024),
+        ("text", "\U0001f600" * 256, 1_024),
+        ("text", "\U0001f600" * 257, 4 * 255 + len("...")),
+        ("traceback", "x" * 16_400, 16_384),
+        ("record", "x" * 70_000, 65_536),
+        ("body", "x" * 70_000, 70_000),
+    ],
+    ids=str,
+)
+def test_a_text_is_cut_to_the_bytes_that_its_field_may_have(name: str, text: str, shown: int, caplog: Caplog) -> None:
+    # SPEC I2, F3
+    run(fails, log=LogOptions(redact=lambda fields: {**fields, name: text}))
+    assert len(getattr(only(caplog), name).encode()) == shown
+    assert name != "traceback" or only(caplog).exc_text == only(caplog).traceback
 
 
 def _clears_and_raises(fields: dict[str, Any]) -> Any:

@@ -33,7 +33,7 @@ def registered(name: str, made: Any = None) -> Iterator[None]:
         yield
     finally:
         logging.root.manager.loggerDict.pop(name)
-        logger_keys._loggers = 0
+        logger_keys._loggers = None
 
 
 @pytest.fixture
@@ -148,7 +148,9 @@ def test_a_formatter_that_raises_fails_no_message(logger: Logger, monkeypatch: p
 
     monkeypatch.setattr(logger.registered_formatter, "thread_safe_append_keys", refuses)
     monkeypatch.setattr(logger.registered_formatter, "get_current_keys", refuses)
-    assert failed(consumer(lambda message: None)(batch_of(2), Context())) == []
+    handled: list[str] = []
+    assert failed(consumer(lambda message: handled.append(message.id))(batch_of(2), Context())) == []
+    assert handled == ["m0", "m1"]
 
 
 class HasNoFormatter:

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tarry import Batch, Fixed, LocalRetry, Message, batch_consumer, consumer, world
+from tarry import Batch, Fixed, LocalRetry, Message, Outcome, SendAgain, batch_consumer, consumer, world
 from tarry.observe.metrics import METRICS, empty_line
 from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
@@ -25,8 +25,10 @@ Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+def _only_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn metrics on in a process that has not loaded Powertools' Logger."""
     monkeypatch.setenv(NAMESPACE, "shop")
+    monkeypatch.delitem(sys.modules, "aws_lambda_powertools.logging.formatter", raising=False)
 
 
 def written(capsys: Capsys) -> list[dict[str, Any]]:
@@ -113,6 +115,68 @@ def test_a_batch_handler_has_one_run_and_a_local_retry_has_two(capsys: Capsys) -
     assert [line["HandlerTime"] for line in written(capsys)] == [[2_000], [0, 0]]
 
 
+@pytest.mark.parametrize("way", ["one by one", "async"])
+def test_the_time_of_a_run_ends_with_it_whatever_it_returns_or_raises(way: str, capsys: Capsys) -> None:
+    def handle(message: Message) -> dict[str, int]:
+        wire.clock.now += 2
+        if message.id == "m2":
+            raise ValueError
+        return {"statusCode": 200}
+
+    wire = orders()
+    assert settle(WAYS[way](handle), batch_of(4), wire)[0] == ["m2"]
+    assert written(capsys)[0]["HandlerTime"] == [2_000] * 4
+
+
+def test_each_queue_of_an_event_made_by_hand_has_a_line(capsys: Capsys) -> None:
+    """The requests are those of the invocation, and are counted once."""
+    batch = event(record(), record(message_id="m2"), record(message_id="m3", queue="bills"))
+    _, wire = settle(consumer(fails), batch)
+    found = {line["queue"]: values(line) for line in written(capsys)}
+    failed_runs = [(name, one["RunsFailed"], len(one["HandlerTime"])) for name, one in found.items()]
+    assert failed_runs == [("orders", [2], 2), ("bills", [1], 1)]
+    assert [one.get("Requests") for one in found.values()] == [[len(wire.requests)], None]
+
+
+@pytest.mark.parametrize(
+    "attributes", [None, 7, {}, {"SentTimestamp": "soon"}, {"ApproximateReceiveCount": "1"}], ids=str
+)
+@pytest.mark.parametrize("handle", [fails, lambda message: None])
+def test_a_record_that_does_not_say_when_it_was_sent_has_no_age(handle: Any, attributes: Any, capsys: Capsys) -> None:
+    settle(consumer(handle), event(record() | {"attributes": attributes}))
+    [line] = written(capsys)
+    assert ("AgeAtSettlement" in line, line["Attempts"]) == (False, [1])
+
+
+@pytest.mark.parametrize("receives", [1, 2])
+@pytest.mark.parametrize("handle", [fails, lambda message: None])
+def test_the_attempts_and_the_age_of_a_copy_count_from_the_first_message(
+    handle: Any, receives: int, capsys: Capsys
+) -> None:
+    copied = tarry_attribute(sent="2027-01-15T07:00:00Z", carried=2)
+    settle(consumer(handle), event(record(attributes=copied, receives=receives)))
+    [line] = written(capsys)
+    assert (line["AgeAtSettlement"], line["Attempts"]) == ([3600.0], [2 + receives])
+
+
+def test_a_message_from_a_clock_that_is_ahead_has_no_negative_age(capsys: Capsys) -> None:
+    for handle in (fails, lambda message: None):
+        settle(consumer(handle), event(record(received_at=RECEIVED_AT + 5)))
+    assert [line["AgeAtSettlement"] for line in written(capsys)] == [[0], [0]]
+
+
+def test_a_message_that_a_step_sends_on_with_a_delay_does_not_wait_in_place(capsys: Capsys) -> None:
+    settle(consumer(on_failure=[SendAgain("later", delay=60)])(fails))
+    settle(consumer(on_failure=[lambda *_: Outcome("dead_letter", delay=60)])(fails))
+    for line, state in zip(written(capsys), ("MessagesResent", "MessagesDeadLettered"), strict=True):
+        assert (line[state], line["RunsFailed"], "WaitsInPlace" in line, "RetryDelay" in line) == (
+            [1],
+            [1],
+            False,
+            False,
+        )
+
+
 def test_settlement_errors_and_messages_that_did_not_run(capsys: Capsys) -> None:  # SPEC L3
     def handler(message: Message) -> None:
         if message.id == "m0":
@@ -174,7 +238,7 @@ def test_a_namespace_that_is_not_allowed_is_one_warning_and_fails_no_message(
 def test_namespaces_of_cloudwatch_are_allowed_and_none_or_powertools_own_switch_turn_metrics_off(
     capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for namespace in ("shop", "tarry-prod", "a", "Team/Orders_v2 #1:x", "1.2"):
+    for namespace in ("shop", "tarry-prod", "a", "Team/Orders_v2 #1:x", "1.2", "x" * 255):
         monkeypatch.setenv(NAMESPACE, namespace)
         acknowledge()
         assert written(capsys)[0]["_aws"]["CloudWatchMetrics"][0]["Namespace"] == namespace
@@ -207,6 +271,6 @@ def test_without_powertools_or_with_a_broken_output_there_is_one_warning(
 
 
 def test_a_consumer_name_that_cloudwatch_refuses_is_replaced_by_characters_it_takes(capsys: Capsys) -> None:
-    for name in ("Bücher\n", " ", "x" * 2_000):
+    for name in ("Bücher ~", "a\n", " ", "x" * 2_000):
         acknowledge(name=name)
-    assert [line["consumer"] for line in written(capsys)] == ["B?cher?", "?", "x" * 1_024]
+    assert [line["consumer"] for line in written(capsys)] == ["B?cher ~", "a?", "?", "x" * 1_024]

@@ -16,7 +16,6 @@ import pytest
 
 from tarry import (
     Batch,
-    ConfigurationError,
     Consumer,
     Fixed,
     LocalRetry,
@@ -432,12 +431,6 @@ def test_a_handler_whose_end_is_noted_is_not_interrupted(form: str, on_outcome: 
         sandbox.faults.add("slow_cpu", seconds=0.5)
         sandbox.send("orders", str(seconds))
         sandbox.run()  # no message comes again after its handler has finished it
-
-
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), True, "5"], ids=repr)
-def test_an_invalid_timeout_is_refused_when_the_consumer_is_made(timeout: Any) -> None:  # SPEC I3, C5
-    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds above 0"):
-        consumer(timeout=timeout)(lambda message: None)
 
 
 # messages that start before the deadline, and messages that are released

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import logging
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from time import time_ns
 from typing import Any
 
 import opentelemetry
@@ -33,6 +35,7 @@ from tarry import (
     RetryInPlace,
     SendAgain,
     SendError,
+    State,
     batch_consumer,
     consumer,
 )
@@ -81,12 +84,13 @@ class Spans(InMemorySpanExporter):
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+def spans(monkeypatch: pytest.MonkeyPatch, caplog: Caplog) -> Iterator[Spans]:
     """Switch OpenTelemetry on with an exporter in memory."""
     exporter = Spans()
     with_provider(monkeypatch, SimpleSpanProcessor(exporter))
     yield exporter
     assert not trace.get_current_span().get_span_context().is_valid  # no span stays current
+    assert not lines(caplog, "tracing_failed")
 
 
 def with_provider(monkeypatch: pytest.MonkeyPatch, *processors: SpanProcessor, sampler: Any = None) -> None:
@@ -229,18 +233,34 @@ def test_return_values_and_awaitables_belong_to_the_run(spans: Spans) -> None:
     assert (child.end_time or 0) <= (run.end_time or 0)
 
 
-def test_the_run_of_an_acknowledged_message_is_exported_before_the_next_one_begins(spans: Spans) -> None:
+@pytest.mark.parametrize(
+    ("result", "is_exported"),
+    [
+        *((each, True) for each in (None, True, 7, "text", {}, {"statusCode": 200})),
+        *((each, False) for each in (1.5, [], object(), {"batchItemFailures": []})),  # which may be an answer
+    ],
+    ids=str,
+)
+def test_the_run_of_an_acknowledged_message_is_exported_before_the_next_one_begins(
+    result: Any, is_exported: bool, spans: Spans
+) -> None:
     exported: list[int] = []
 
     @consumer
-    def handler(message: Message) -> None:
+    def handler(message: Message) -> Any:
         exported.append(len(spans.runs))
         assert message.attempt == 1  # which makes what is known of its delivery
         if message.id == "says so":
             message.ack()
+        if message.id == "again":
+            message.retry(60)
+        return result
 
-    settle(handler, records("a", "b", "says so", "d"))
-    assert exported == [0, 1, 2, 3]
+    assert settle(handler, records("a", "says so", "again", "d"))[0] == ["again"]
+    assert exported == ([0, 1, 2, 3] if is_exported else [0, 0, 0, 1])
+    assert spans.outcomes() == {"a": "ack", "says so": "ack", "again": "retry", "d": "ack"}
+    again = spans.by_id["again"]
+    assert (attribute(again, "error.type"), again.status.description, again.events) == ("error", "error", ())
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -290,19 +310,24 @@ def test_a_batch_handler_has_one_span_with_links_to_all_senders(is_async: bool, 
         error = ValueError("both")
         batch[0].fail(error)
         batch[1].fail(error)
+        batch[2].retry()
 
     async def work_async(batch: Batch) -> None:
         work(batch)
 
     with_header = record(message_id="b", system={"AWSTraceHeader": XRAY})
     batch = event(record(message_id="a", attributes=with_sender()), with_header, record(message_id="c"))
-    assert settle(batch_consumer(work_async if is_async else work), batch)[0] == ["a", "b"]
+    wire, asked_at = orders(), list[int]()
+    wire.fails["ChangeMessageVisibilityBatch"] = lambda _: asked_at.append(time_ns())
+    handler = batch_consumer(backoff=Fixed(60))(work_async if is_async else work)
+    assert settle(handler, batch, wire)[0] == ["a", "b", "c"]
     [span] = spans.runs
     assert attribute(span, "messaging.batch.message_count") == 3
     assert attribute(span, "messaging.message.id") is None
     assert (linked_ids(span), span.status.status_code) == (["a", "b"], ERROR)
     [exception] = span.events  # one error for two messages
     assert (exception.attributes or {})["messaging.message.id"] == "a"
+    assert (attribute(span, "tarry.outcome"), (span.end_time or 0) < asked_at[0]) == (None, True)
     assert spans.named("inside")[0].parent == span.context
 
 
@@ -398,6 +423,8 @@ class XRayPropagator(propagate.textmap.TextMapPropagator):
     def inject(self, carrier: Any, context: Any = None, setter: Any = propagate.textmap.default_setter) -> None:
         setter.set(carrier, "X-Amzn-Trace-Id", XRAY)
         setter.set(carrier, "b3", "1-2-1")
+        setter.set(carrier, "empty", "")
+        setter.set(carrier, "number", 7)
         setter.set(carrier, "no name", "refused")
 
     def extract(self, *_: Any, **__: Any) -> Any: ...
@@ -559,9 +586,15 @@ def test_an_exporter_that_blocks_is_interrupted_and_changes_no_outcome(
     """Neither that of a run, nor that of a send, which was applied."""
     returned: list[str] = []
 
+    blocked: list[float] = []
+
     class Blocks(Raises):
         def on_end(self, span: ReadableSpan) -> None:
-            current().clock.sleep(3_600)
+            began = current().clock.monotonic()
+            try:
+                current().clock.sleep(3_600)
+            finally:
+                blocked.append(current().clock.monotonic() - began)
 
     def handle(message: Message) -> None:
         if does_fail and message.receive_count == 1:
@@ -574,6 +607,46 @@ def test_an_exporter_that_blocks_is_interrupted_and_changes_no_outcome(
     states = [change.state for change in sandbox.run().story(message_id)]
     assert states == ["READY", *["IN_FLIGHT", "WAITING_RETRY"] * does_fail, "IN_FLIGHT", "COMMITTED"]
     assert len(sandbox.messages("bills")) == len(returned) == 1
+    assert not does_fail or 14 < blocked[0] <= 15  # half of the time that was left
+
+
+def test_an_interrupted_exporter_ends_the_spans_of_its_invocation_and_no_signal_is_left(
+    monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
+) -> None:
+    ended: list[str] = []
+
+    class BlocksFirst(Raises):
+        def on_end(self, span: ReadableSpan) -> None:
+            ended.append(attribute(span, "messaging.message.id"))
+            if len(ended) == 1:
+                current().clock.sleep(3_600)
+
+    with_provider(monkeypatch, BlocksFirst())
+    handler = consumer(backoff=Fixed(600), concurrency=3)(fails)
+    work(sandbox, handler, "a", "b", "c", batch_size=3, window=1, timeout=30)
+    assert sandbox.run(for_=60).count(State.WAITING_RETRY) == 3
+    assert len(ended) == 1
+    before = signal.getsignal(signal.SIGALRM)
+    assert settle(consumer(fails))[0] == ["m1"]
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0, 0))
+
+
+def test_a_processor_that_blocks_the_start_of_a_run_is_interrupted_with_it(
+    monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
+) -> None:
+    """Its handler does not run afterwards, without its time."""
+    ran: list[str] = []
+
+    class BlocksOnce(Raises):
+        def on_start(self, span: Span, parent_context: Any = None) -> None:
+            if attribute(span, "tarry.attempt") == 1:
+                current().clock.sleep(3_600)
+
+    with_provider(monkeypatch, BlocksOnce())
+    handler = consumer(timeout=5, backoff=Fixed(60))(lambda message: ran.append(message.body))
+    [message_id] = work(sandbox, handler, "a", timeout=30)
+    states = [change.state for change in sandbox.run().story(message_id)]
+    assert (states, ran) == (["READY", "IN_FLIGHT", "WAITING_RETRY", "IN_FLIGHT", "COMMITTED"], ["a"])
 
 
 def test_spans_that_are_not_sampled_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

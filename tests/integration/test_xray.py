@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from aws_xray_sdk.core.lambda_launcher import LambdaContext
 from pydantic import BaseModel
 
 from tarry import Batch, Consumer, Defer, LogOptions, Message, Reject, batch_consumer, consumer
+from tarry.world import Interrupted
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.settled import orders, settle
@@ -144,27 +146,57 @@ def test_the_error_of_a_pydantic_model_is_recorded_without_its_input(emitter: Em
     assert "4111" not in cause.message
 
 
+@pytest.mark.parametrize(
+    ("name", "error", "ended"),
+    [
+        ("begin_subsegment", RuntimeError("broken"), 0),
+        ("end_subsegment", RuntimeError("broken"), 3),
+        ("end_subsegment", Interrupted("broken"), 3),  # the handler has returned before
+    ],
+)
 def test_an_sdk_that_raises_changes_nothing_and_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, error: BaseException, ended: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def begin_subsegment(name: str) -> Any:
-        raise RuntimeError("broken")
+    ends = list[str]()
 
-    monkeypatch.setattr(xray_recorder, "begin_subsegment", begin_subsegment)
+    def broken(*_: object) -> Any:
+        ends.append("ends")
+        raise error
+
+    monkeypatch.setattr(xray_recorder, "end_subsegment", broken)
+    monkeypatch.setattr(xray_recorder, name, broken if ended else lambda _: raises(error))
     handled: list[str] = []
     with caplog.at_level(logging.WARNING, "tarry"):
         assert settle(consumer(lambda message: handled.append(message.id)), batch_of(3))[0] == []
-    assert handled == ["m0", "m1", "m2"]
-    assert [field(line, "error") for line in lines(caplog, "tracing_failed")] == ["RuntimeError: broken"]
+    assert (handled, len(ends)) == (["m0", "m1", "m2"], ended)
+    [line] = lines(caplog, "tracing_failed")
+    assert field(line, "error").endswith(f"{type(error).__name__}: broken")
 
 
-def test_where_xray_is_off_no_subsegment_is_made(emitter: Emitter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is disabled, and where the invocation is not sampled, or there is none."""
-    for is_enabled, trace_id in ((False, SAMPLED), (True, SAMPLED.replace("Sampled=1", "Sampled=0")), (True, None)):
-        monkeypatch.setattr(xray_recorder, "_context", LambdaContext())
-        global_sdk_config.set_sdk_enabled(is_enabled)
-        monkeypatch.setenv("_X_AMZN_TRACE_ID", trace_id or "")
-        if trace_id is None:
-            monkeypatch.delenv("_X_AMZN_TRACE_ID")
-        settle(consumer(lambda message: None))
-        assert emitter.sent == []
+def raises(error: BaseException) -> None:
+    raise error
+
+
+NOT_SAMPLED = SAMPLED.replace("Sampled=1", "Sampled=0")
+
+
+@pytest.mark.parametrize(
+    ("is_enabled", "has_tracer", "trace_id"),
+    [(False, True, SAMPLED), (True, False, SAMPLED), (True, True, NOT_SAMPLED), (True, True, None)],
+    ids=["disabled", "without the Tracer", "not sampled", "no invocation"],
+)
+def test_where_xray_is_off_no_subsegment_is_made(
+    is_enabled: bool, has_tracer: bool, trace_id: str | None, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    made = list[str]()
+    monkeypatch.setattr(xray_recorder, "_context", LambdaContext())
+    monkeypatch.setattr(xray_recorder, "begin_subsegment", made.append)
+    global_sdk_config.set_sdk_enabled(is_enabled)
+    if trace_id is None:
+        monkeypatch.delenv("_X_AMZN_TRACE_ID")
+    else:
+        monkeypatch.setenv("_X_AMZN_TRACE_ID", trace_id)
+    if not has_tracer:
+        monkeypatch.delitem(sys.modules, "aws_lambda_powertools.tracing")
+    settle(consumer(lambda message: None))
+    assert (made, lines(caplog)) == ([], [])

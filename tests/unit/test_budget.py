@@ -349,8 +349,18 @@ async def does_nothing_async_with_batch(batch: Batch) -> None: ...
         (consumer(concurrency=4)(does_nothing_async), FIFO),
         (batch_consumer(lambda batch: None), STANDARD),
         (batch_consumer(does_nothing_async_with_batch), STANDARD),
+        (does_nothing.replace(on_outcome=lambda message, outcome: message.attempt), STANDARD),
     ],
-    ids=["one by one", "fifo", "in threads", "async", "async on fifo", "with the batch", "async with the batch"],
+    ids=[
+        "one by one",
+        "fifo",
+        "in threads",
+        "async",
+        "async on fifo",
+        "with the batch",
+        "async with the batch",
+        "with on_outcome",
+    ],
 )
 def test_a_clean_batch_leaves_nothing_for_the_garbage_collector(handler: Any, batch: dict[str, Any]) -> None:
     """Otherwise the bodies of some batches would stay in memory until it runs."""

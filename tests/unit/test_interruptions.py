@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from tarry import Message, consumer
+from tarry import Message, consumer, world
 from tarry.message.invocation import Invocation
 from tarry.run.jobs import Job
 from tarry.run.tasks import TaskExecutor
-from tarry.support.hooks import HookInterrupted, HookTimeout, HookWorkers, Running, WorkerPool, _in_thread
-from tarry.world import RealThreads, World
+from tarry.support.hooks import HookInterrupted, HookTimeout, HookWorkers, Running, WorkerPool, _in_thread, call
+from tarry.world import RealThreads, World, hook_limit, use
 from tests.records import Context, record
 from tests.wire import TestClock, Wire
 
@@ -121,12 +121,6 @@ def test_a_callback_can_postpone_the_interruption() -> None:
         time.sleep(LONG)
     assert len(calls) == 2
     assert calls[1] - calls[0] >= 0.05
-
-
-def test_a_cancelled_interruption_does_not_happen() -> None:
-    with interruption(0.02):
-        pass
-    time.sleep(0.05)
 
 
 def test_a_timer_and_a_signal_handler_of_the_user_continue_with_the_time_left() -> None:  # SPEC I3
@@ -233,7 +227,115 @@ def test_renewing_restores_a_timer_that_user_code_has_stopped_and_leaves_a_runni
             time.sleep(LONG)
 
 
-def test_a_thread_that_starts_unless_an_event_is_set_does_its_work_only_without_the_event() -> None:
+# without the operating system: the exact times
+
+
+class Signals:
+    """The functions of `signal` that tarry uses, with a clock that a test moves."""
+
+    SIGALRM, ITIMER_REAL = signal.SIGALRM, signal.ITIMER_REAL
+
+    def __init__(self) -> None:
+        self.handler: Any = signal.SIG_DFL
+        self.timer: tuple[float, float] = (0, 0)
+        """The seconds that are left, and the interval."""
+        self.now = 1_000.0
+
+    def signal(self, _: int, handler: Any) -> Any:
+        before, self.handler = self.handler, handler
+        return before
+
+    def getsignal(self, _: int) -> Any:
+        return self.handler
+
+    def setitimer(self, _: int, seconds: float, interval: float = 0) -> tuple[float, float]:
+        before, self.timer = self.timer, (seconds, interval)
+        return before
+
+    def getitimer(self, _: int) -> tuple[float, float]:
+        return self.timer
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> Signals:
+    signals = Signals()
+    monkeypatch.setattr(world, "_signal", signals)
+    monkeypatch.setattr(world, "monotonic", lambda: signals.now)
+    return signals
+
+
+OFTEN = 0.101
+"""The interval in which tarry's timer repeats its signal."""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timer"), [(5, 5), (0.001, 0.001), (0, 0.001), (-3, 0.001), (1e6, 1e6), (sys.maxsize, 1e6)]
+)
+def test_an_interruption_comes_after_its_time_and_then_when_its_callback_says(
+    seconds: float, timer: float, signals: Signals
+) -> None:  # SPEC I3
+    answers: list[Any] = [0.3, -1.0, 2e6, StopTest()]
+    with interruption(seconds, lambda frame: answers.pop(0)) as made:
+        assert signals.timer == (timer, OFTEN)
+        for later in (0.3, 0.001, 1e6):
+            signals.handler(signal.SIGALRM, None)
+            assert signals.timer == (later, OFTEN)
+        with pytest.raises(StopTest):
+            signals.handler(signal.SIGALRM, None)
+        assert signals.timer == (0.1, OFTEN)
+        ring = signals.handler
+    ring(signal.SIGALRM, None)  # it is cancelled: the callback, which has no more answers, is not called
+    assert (signals.handler, signals.timer, made._handler) == (signal.SIG_DFL, (0, 0), None)
+
+
+def test_a_signal_handler_set_outside_of_python_or_no_timer_at_all_permits_no_interruption(
+    signals: Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals.handler = None
+    assert RealThreads().interrupt(5, StopOnce()) is None
+    signals.handler = own
+    monkeypatch.setattr(world, "CAN_SET_TIMER", False)
+    assert RealThreads().interrupt(5, StopOnce()) is None
+
+
+@pytest.mark.parametrize(
+    ("handler", "timer", "renewed", "left"),
+    [
+        (None, (4, OFTEN), (4, OFTEN), (0, 0)),  # as it was set
+        (None, (0, OFTEN), (0.05, OFTEN), (0, 0)),  # it was stopped
+        (own, (4, OFTEN), (0.05, OFTEN), (0, 0)),
+        (own, (4, 0.10104), (0.05, OFTEN), (0, 0)),  # as a system may round it
+        (own, (4, 0.1012), (0.05, OFTEN), (1, 0.1012)),
+        (own, (4, 0), (0.05, OFTEN), (1, 0)),
+        (own, (0, 0), (0.05, OFTEN), (0, 0)),
+    ],
+)
+def test_renewing_takes_the_signal_and_the_timer_of_other_code_and_cancelling_gives_them_back(
+    handler: Any, timer: Any, renewed: Any, left: Any, signals: Signals
+) -> None:  # SPEC I3
+    with interruption(5) as made:
+        ours = signals.handler
+        signals.handler, signals.timer = handler or ours, timer
+        made.renew()
+        assert (signals.handler, signals.timer) == (ours, renewed)
+        signals.now += 3
+    assert signals.handler is (handler or signal.SIG_DFL)
+    assert signals.timer == left
+
+
+@pytest.mark.parametrize(("timer", "left"), [((4, OFTEN), (0, 0)), ((4, 7), (4, 7)), ((0, 0), (0, 0))])
+def test_cancelling_leaves_the_signal_handler_and_the_timer_that_other_code_has_set(
+    timer: Any, left: Any, signals: Signals
+) -> None:  # SPEC A6
+    with interruption(5) as made:
+        signals.handler, signals.timer = own, timer
+    assert (signals.handler, signals.timer) == (own, left)
+    signals.handler = None
+    made.renew()
+    assert (signals.handler, signals.timer) == (None, left)
+
+
+def test_a_thread_is_a_daemon_and_one_that_starts_unless_an_event_is_set_does_its_work_only_without_the_event() -> None:
     threads, ran, worked = RealThreads(), [], threading.Event()
     is_set = threads.event()
     is_set.set()
@@ -241,6 +343,7 @@ def test_a_thread_that_starts_unless_an_event_is_set_does_its_work_only_without_
     threads.start_unless(threads.event(), 0.001, worked.set)
     assert worked.wait(LONG)
     assert ran == []
+    assert threads.start(worked.set).daemon  # type: ignore[attr-defined]
 
 
 # hooks of the user
@@ -263,12 +366,66 @@ def test_code_is_interrupted_once_its_time_is_over_and_only_while_it_runs() -> N
     assert isinstance(running.interrupted, HookInterrupted)
 
 
+class Limit:
+    """The time for hooks, in seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.in_hooks = 0.0
+
+    def hook_seconds(self, _: float) -> float:
+        return self._seconds
+
+
+@pytest.mark.parametrize("seconds", [-0.5, 0, 0.5, LONG, float("inf")])
+def test_a_hook_is_called_if_time_is_left_and_its_time_counts(seconds: float) -> None:  # SPEC I7
+    here, limit, alarm = World(clock=TestClock()), Limit(seconds), signal.getsignal(signal.SIGALRM)
+
+    def hook(answer: Any) -> Any:
+        assert hook_limit.get() is None  # hooks within it only add to its own time
+        here.clock.sleep(3)
+        return answer() if callable(answer) else call("inner", lambda: answer)
+
+    token = hook_limit.set(limit)
+    with use(here):
+        if seconds <= 0:
+            with pytest.raises(HookTimeout, match=r"^redact was not called: no time was left\. Give the fu") as raised:
+                call("redact", hook, "result")
+            assert (raised.value.was_called, limit.in_hooks, here.in_hooks) == (False, 0, 0)
+        else:
+            assert call("redact", hook, "result") == "result"
+            with pytest.raises(ZeroDivisionError):
+                call("redact", hook, lambda: 1 / 0)
+            assert (limit.in_hooks, here.in_hooks) == (6, 6)
+    assert (hook_limit.get(), signal.getsignal(signal.SIGALRM)) == (limit, alarm)
+    hook_limit.reset(token)
+
+
 def test_at_most_twenty_hooks_run_in_threads_at_once() -> None:  # SPEC I7
     here = World()
     for running in (19, 20):
-        here.keep(HookWorkers).running = {object() for _ in range(running)}
+        before = here.keep(HookWorkers).running = {object() for _ in range(running)}
         with contextlib.nullcontext() if running < 20 else pytest.raises(HookTimeout, match="20 hooks still run"):
-            assert _in_thread("redact", here, LONG, lambda: "result") == "result"
+            assert _in_thread("redact", here, LONG, lambda: len(here.keep(HookWorkers).running)) == 20
+        assert len(before) == running
+
+
+class NoThreads(RealThreads):
+    def start(self, work: Callable[[], None]) -> Any:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("threads", [RealThreads(), NoThreads()], ids=["in a thread", "without any"])
+def test_a_hook_in_a_thread_returns_or_raises_and_the_next_one_gets_the_thread(threads: RealThreads) -> None:
+    here, ends_at = World(threads=threads), time.monotonic() + LONG
+    pool, used = here.keep(HookWorkers), set[threading.Thread]()
+    for _ in range(2):
+        used.add(_in_thread("redact", here, LONG, threading.current_thread))
+        while type(threads) is RealThreads and not pool._idle and time.monotonic() < ends_at:
+            time.sleep(0)
+    assert len(used) == 1
+    with pytest.raises(ZeroDivisionError):
+        _in_thread("redact", here, LONG, lambda: 1 / 0)
 
 
 def test_idle_threads_end_with_their_world_so_that_the_tests_of_a_user_do_not_collect_them() -> None:

@@ -1,12 +1,24 @@
 """Frozen values."""
 
 import copy
+import logging
 from typing import Any, ClassVar
 
 import pytest
 
 from tarry import DeadLetter, Exponential, Fixed, LogOptions, Outcome, RetryInPlace, RetryPolicy
-from tarry.support.values import QueueArn, Value, named_queue, queue_arn
+from tarry.support.values import (
+    DEBUG,
+    ERROR,
+    INFO,
+    WARNING,
+    QueueArn,
+    Value,
+    fields_of,
+    named_queue,
+    queue_arn,
+    receive_count,
+)
 from tests.wire import arn
 
 
@@ -19,13 +31,34 @@ class DerivedPoint(Point):
     pass
 
 
+class Segment(Value):
+    start: int
+    end: int
+    width: int = 1
+
+
 def test_annotations_make_the_constructor() -> None:
     assert (Point(1, 2), Point(x=1, y=2), Point(1, y=2)) == (Point(1, 2),) * 3
-    assert (Point(1).x, Point(1).y) == (1, 0)
-    point: Any = Point
-    for values, fields in (((), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1,), {"z": 1})):
-        with pytest.raises(TypeError, match=r"Point (takes|needs) x"):
-            point(*values, **fields)
+    assert fields_of(Point(1)) == fields_of(Point(x=1)) == {"x": 1, "y": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "fields", "text"),
+    [
+        (Point, (), {}, "Point needs x"),
+        (Point, (1, 2, 3), {}, "Point takes x, y; got 3 values and []"),
+        (Point, (1,), {"x": 1}, "Point takes x, y; got 1 values and ['x']"),
+        (Point, (1,), {"z": 1}, "Point takes x, y; got 1 values and ['z']"),
+        (Segment, (1,), {}, "Segment needs end"),
+        (Segment, (), {"end": 1}, "Segment needs start"),
+        (Segment, (1,), {"width": 2}, "Segment needs end"),
+        (RetryInPlace, (1,), {}, "RetryInPlace takes nothing; got 1 values and []"),
+    ],
+)
+def test_wrong_arguments_of_a_value_are_named(kind: Any, values: Any, fields: Any, text: str) -> None:
+    with pytest.raises(TypeError) as error:
+        kind(*values, **fields)
+    assert str(error.value) == text
 
 
 def test_a_subclass_of_the_user_may_have_any_annotations() -> None:
@@ -40,7 +73,7 @@ def test_values_are_equal_by_type_and_fields_show_them_and_cannot_be_changed() -
     point = Point(1, 2)
     assert {point, Point(1, 2)} == {point}
     for other in (Point(2, 1), DerivedPoint(1, 2), (1, 2)):
-        assert point != other
+        assert (point == other) is False
     assert repr(point) == "Point(x=1, y=2)"
     for change in (lambda: setattr(point, "x", 5), lambda: delattr(point, "x"), lambda: setattr(point, "z", 5)):
         with pytest.raises(AttributeError, match=r"Point is frozen: [xz]"):
@@ -58,6 +91,15 @@ PUBLIC = [
 def test_a_value_can_be_copied(value: Value) -> None:
     assert copy.copy(value) == value
     assert copy.deepcopy(value) == value
+
+
+def test_the_levels_are_those_of_logging() -> None:
+    assert (DEBUG, INFO, WARNING, ERROR) == (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+def test_a_receive_count_that_is_missing_unreadable_or_not_positive_is_1() -> None:  # SPEC C2
+    texts = ("1", "2", "15", 3, "0", "-4", "", "two", None, [], float("inf"))
+    assert [receive_count(text) for text in texts] == [1, 2, 15, 3, *[1] * 7]
 
 
 # the ARNs of queues

@@ -1,5 +1,6 @@
 """The world: what a process keeps, loading boto3 while a small function initializes, and which handlers are plain."""
 
+import asyncio
 import io
 import os
 import runpy
@@ -11,13 +12,14 @@ from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tarry import Batch, Message, consumer, world
 from tarry.run.handlers import is_plain
 from tarry.run.loading import is_better_now, used_share
-from tarry.world import WHOLE_CORE, WallClock, World, use
+from tarry.world import WHOLE_CORE, WallClock, World, current, use
 from tests.records import Context, batch_of
 
 
@@ -45,7 +47,8 @@ def test_making_one_object_of_a_world_does_not_delay_another() -> None:
     thread = threading.Thread(target=world.keep, args=(slow,))
     thread.start()
     made.wait(60)
-    assert world.keep(lambda _: "fast") == "fast"
+    assert world.keep(fast := lambda _: "fast") == world.keep(fast) == "fast"
+    assert (world.is_making(slow), world.is_making(print)) == (True, False)
     may_end.set()
     thread.join()
     assert world.keep(slow) == "slow"
@@ -63,6 +66,26 @@ def test_a_world_may_run_another_consumer_instead_of_the_one_that_was_called() -
     with use(World(watch=watch)):
         assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
     assert (called, ran) == ([handler], ["watched", "watched"])
+
+
+def test_the_world_of_a_block_is_the_current_one_until_its_end() -> None:
+    before, world = current(), World()
+    with use(world) as used:
+        assert used is current() is world
+    assert current() is before
+
+
+def test_a_new_id_is_a_uuid_drawn_from_the_random_source_that_was_given() -> None:
+    for here in (World(), World(random=Random(1))):
+        first, second = here.new_id(), here.new_id()
+        assert [str(UUID(each)) for each in (first, second)] == [first, second]
+        assert first != second
+    assert World(random=Random(1)).new_id() == str(UUID(bytes=Random(1).randbytes(16)))
+
+
+def test_the_wall_clock_suspends_a_task() -> None:
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(WallClock().asleep(60), 0.001))
 
 
 # the share of a core, and boto3
@@ -86,6 +109,19 @@ def test_a_function_has_a_whole_core_with_1769_mb_and_less_of_one_with_less(
     for name, value in ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": memory_mb, WHOLE_CORE: None} | whole).items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     assert runpy.run_path(world.__file__)["CORE_SHARE"] == share
+
+
+def test_boto3_takes_six_tenths_of_a_second_to_load_and_a_client_a_quarter_on_a_whole_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC I2
+    monkeypatch.setattr(world, "CORE_SHARE", 0.5)
+    monkeypatch.setattr(world, "modules", {})
+    assert world.seconds_to_load() == 1.2
+    monkeypatch.setattr(world, "modules", {"botocore.session": None})
+    assert world.seconds_to_load() == 0.5
+    client, made = World(client_factory=object), World()
+    made.loading_seconds = 0.0
+    assert [each.is_loaded for each in (World(), client, made)] == [False, True, True]
 
 
 @pytest.mark.parametrize(
