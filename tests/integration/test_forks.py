@@ -16,7 +16,8 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 
 SCRIPT = """
-import asyncio, builtins, json, logging, multiprocessing, os, sys
+import asyncio, builtins, json, logging, multiprocessing, os, sys, threading
+from contextvars import copy_context
 from tarry import *
 from tests.handlers import awaiting
 from tests.records import Context, batch_of, failed
@@ -106,6 +107,16 @@ hooks = [
 with_hooks = [consumer(concurrency=number, **each)(fails_once) for each in hooks for number in (1, 2)]
 backoff.does = fork
 
+def in_a_thread(handler):
+    def invoke(*arguments):
+        answers = []
+        run = copy_context().run
+        thread = threading.Thread(target=run, args=(lambda: answers.append(handler(*arguments)),))
+        thread.start()
+        thread.join()
+        return answers[0]
+    return invoke
+
 each = {"backoff": Fixed(60)}
 consumers = {
     "one by one": (4, [consumer(**each)(work)]),
@@ -116,6 +127,7 @@ consumers = {
     "ends": (6, [consumer(**each)(lambda message: fork(lambda: raise_(ends[message.delivery_id])))]),
     "batch": (4, [batch_consumer(**each)(of_batch)]),
     "multiprocessing": (4, [consumer(**each)(in_parallel)]),
+    "a hook in a thread": (2, [in_a_thread(with_hooks[0])]),
     "hooks": (2, with_hooks),
 }
 results = {}
@@ -167,6 +179,7 @@ def test_a_forked_child_ends_with_its_handler_or_hook_and_a_forked_process_handl
         **{way: [["m2"], FOUR, [0], 1, 0] for way in ways},
         "ends": [[], [], [3, 0, 1, 1, 1, 1], 0, 0],
         "batch": [["m2"], [], [0, 3], 1, 0],
+        "a hook in a thread": [["m1"], [], [3], 1, 0],
         "multiprocessing": [[], FOUR, [0, 0, 0, 0], 0, 0],
         "in the child": [[], [1, 2]],  # without the threads of its parent
     }

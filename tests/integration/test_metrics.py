@@ -157,6 +157,7 @@ def test_the_attempts_and_the_age_of_a_copy_count_from_the_first_message(
     settle(consumer(handle), event(record(attributes=copied, receives=receives)))
     [line] = written(capsys)
     assert (line["AgeAtSettlement"], line["Attempts"]) == ([3600.0], [2 + receives])
+    assert ("SettlementErrors" in line, "WaitsInPlace" in line) == (False, handle is fails)
 
 
 def test_a_message_from_a_clock_that_is_ahead_has_no_negative_age(capsys: Capsys) -> None:

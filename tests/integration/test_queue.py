@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
+from tarry.errors import Unsent
 from tarry.testing import Sandbox
 from tarry.world import RealThreads
 from tests.records import Context, event, record
@@ -414,6 +415,21 @@ def test_a_message_that_is_not_sent_is_reported_with_its_reason(refusal: tuple[s
     assert str(error) == f"1 of 3 messages were not sent: message 1: {reason}"
     assert [message_id is None for message_id in error.message_ids] == [False, True, False]
     assert len(wire.requests) == tries
+
+
+def test_the_text_of_an_error_has_five_reasons_and_says_if_a_message_may_have_been_sent() -> None:  # SPEC J1
+    unsent = [Unsent(index=number, message="m", reason=ValueError(f"no {number}")) for number in range(7)]
+    texts = [str(SendError(unsent[:count], [None] * 9)) for count in (1, 5, 6, 7)]
+    five = "; ".join(f"message {number}: no {number}" for number in range(5))
+    assert texts == [
+        "1 of 9 messages were not sent: message 0: no 0",
+        f"5 of 9 messages were not sent: {five}",
+        f"6 of 9 messages were not sent: {five}; and 1 more",
+        f"7 of 9 messages were not sent: {five}; and 2 more",
+    ]
+    unsent[0].reason.add_note("it may be there")
+    text = "1 of 2 messages were not sent, or not for certain: message 0: no 0 (it may be there)"
+    assert str(SendError(unsent[:1], [None, "id"])) == text
 
 
 @pytest.mark.parametrize("queue", [ORDERS, LEDGER])

@@ -375,7 +375,7 @@ def never_ends() -> tuple[Callable[[Message], Any], asyncio.Event]:
 def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: Caplog) -> None:
     """SPEC I3. In real time. All messages are settled first, so none is lost or runs twice."""
     never, over = never_ends()
-    with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
+    with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit, match=r"^1$"):
         slow(never, timeout=None)(batch_of(4), Context(remaining=3))
     over.set()
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}

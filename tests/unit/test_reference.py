@@ -165,6 +165,7 @@ def test_every_command_option_and_environment_variable_and_every_public_name_is_
     pages = "".join(path.read_text("utf-8") for path in DOCS.glob("*.md"))
     assert {each for each in re.findall(r"\bTARRY_[A-Z_]+\b", texts) if f"`{each}" not in pages} == set()
     assert {name for name in tarry.__all__ if not re.search(rf"`@?{name}\b", pages)} == set()
+    assert set(tarry.__all__) <= set(dir(tarry))
 
 
 # written by hand
