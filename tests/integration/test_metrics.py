@@ -138,32 +138,27 @@ def test_each_queue_of_an_event_made_by_hand_has_a_line(capsys: Capsys) -> None:
     assert [one.get("Requests") for one in found.values()] == [[len(wire.requests)], None]
 
 
+ODD = (None, 7, {}, {"SentTimestamp": "soon"}, {"ApproximateReceiveCount": "1"})
+COPY = tarry_attribute(sent="2027-01-15T07:00:00Z", carried=2)
+
+
+@pytest.mark.parametrize("handle", [fails, lambda message: None], ids=["fails", "succeeds"])
 @pytest.mark.parametrize(
-    "attributes", [None, 7, {}, {"SentTimestamp": "soon"}, {"ApproximateReceiveCount": "1"}], ids=str
+    ("received", "age", "attempt"),
+    [
+        *((record() | {"attributes": odd}, None, 1) for odd in ODD),
+        *((record(attributes=COPY, receives=receives), [3600.0], 2 + receives) for receives in (1, 2)),
+        (record(receives=2), [0], 2),
+        (record(received_at=RECEIVED_AT + 5), [0], 1),  # a clock is ahead
+    ],
 )
-@pytest.mark.parametrize("handle", [fails, lambda message: None])
-def test_a_record_that_does_not_say_when_it_was_sent_has_no_age(handle: Any, attributes: Any, capsys: Capsys) -> None:
-    settle(consumer(handle), event(record() | {"attributes": attributes}))
-    [line] = written(capsys)
-    assert ("AgeAtSettlement" in line, line["Attempts"]) == (False, [1])
-
-
-@pytest.mark.parametrize("receives", [1, 2])
-@pytest.mark.parametrize("handle", [fails, lambda message: None])
-def test_the_attempts_and_the_age_of_a_copy_count_from_the_first_message(
-    handle: Any, receives: int, capsys: Capsys
+def test_attempts_and_age_are_those_that_the_record_says_and_count_from_the_first_copy(
+    received: Any, age: Any, attempt: int, handle: Any, capsys: Capsys
 ) -> None:
-    copied = tarry_attribute(sent="2027-01-15T07:00:00Z", carried=2)
-    settle(consumer(handle), event(record(attributes=copied, receives=receives)))
+    settle(consumer(handle), event(received))
     [line] = written(capsys)
-    assert (line["AgeAtSettlement"], line["Attempts"]) == ([3600.0], [2 + receives])
+    assert (line.get("AgeAtSettlement"), line["Attempts"]) == (age, [attempt])
     assert ("SettlementErrors" in line, "WaitsInPlace" in line) == (False, handle is fails)
-
-
-def test_a_message_from_a_clock_that_is_ahead_has_no_negative_age(capsys: Capsys) -> None:
-    for handle in (fails, lambda message: None):
-        settle(consumer(handle), event(record(received_at=RECEIVED_AT + 5)))
-    assert [line["AgeAtSettlement"] for line in written(capsys)] == [[0], [0]]
 
 
 def test_a_message_that_a_step_sends_on_with_a_delay_does_not_wait_in_place(capsys: Capsys) -> None:

@@ -109,20 +109,6 @@ def test_a_signal_that_a_system_call_did_not_see_is_repeated(stop: StopOnce) -> 
             time.sleep(LONG)
 
 
-def test_a_callback_can_postpone_the_interruption() -> None:
-    calls: list[float] = []
-
-    def answer() -> BaseException | float:
-        calls.append(time.monotonic())
-        return 0.05 if len(calls) == 1 else StopTest()
-
-    postpones = StopOnce(answer)
-    with interruption(0.01, postpones), postpones.here():
-        time.sleep(LONG)
-    assert len(calls) == 2
-    assert calls[1] - calls[0] >= 0.05
-
-
 def test_a_timer_and_a_signal_handler_of_the_user_continue_with_the_time_left() -> None:  # SPEC I3
     received: list[int] = []
     began = time.monotonic()
@@ -178,15 +164,6 @@ def test_a_handler_and_a_timer_that_user_code_sets_meanwhile_stay_after_tarry_ha
     assert seconds_left() == 0 if seconds == 0 else 500 < seconds_left() <= 600
 
 
-def test_cancelling_stops_the_timer_that_has_rung_for_a_handler_of_user_code() -> None:  # SPEC A6
-    rings: list[int] = []
-    with interruption(0.01):
-        signal.signal(signal.SIGALRM, lambda number, _: rings.append(number))
-        while not rings:
-            time.sleep(RETRY_SECONDS)
-    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-
-
 def test_a_handler_of_tarry_that_user_code_restores_later_interrupts_no_invocation(stop: StopOnce) -> None:  # SPEC A6
     with interruption(LONG):
         left = signal.getsignal(signal.SIGALRM)
@@ -214,17 +191,6 @@ def test_only_the_main_thread_can_be_interrupted() -> None:  # SPEC I3
     thread.start()
     thread.join()
     assert results == [None]
-
-
-def test_renewing_restores_a_timer_that_user_code_has_stopped_and_leaves_a_running_one(stop: StopOnce) -> None:
-    # SPEC I3
-    with interruption(600, stop) as made:
-        made.renew()
-        assert 500 < seconds_left() <= 600
-        signal.alarm(0)
-        made.renew()
-        with stop.here():
-            time.sleep(LONG)
 
 
 # without the operating system: the exact times
