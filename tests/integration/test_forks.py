@@ -65,6 +65,12 @@ ends = {
     "m5": Retry(5),
 }
 
+def end(message):
+    if message.delivery_id == "m0":
+        print("a line of a child")
+        sys.stderr.write("errors of a child")
+    raise ends[message.delivery_id]
+
 def of_batch(batch):
     fork()
     fork(lambda: raise_(SystemExit(3)))
@@ -124,7 +130,7 @@ consumers = {
     "threads": (4, [consumer(concurrency=3, **each)(work)]),
     "tasks": (4, [consumer(concurrency=2, **each)(awaiting(work))]),
     "without imports": (4, [consumer(**each)(work_without_imports)]),
-    "ends": (6, [consumer(**each)(lambda message: fork(lambda: raise_(ends[message.delivery_id])))]),
+    "ends": (6, [consumer(**each)(lambda message: fork(lambda: end(message)))]),
     "batch": (4, [batch_consumer(**each)(of_batch)]),
     "multiprocessing": (4, [consumer(**each)(in_parallel)]),
     "a hook in a thread": (2, [in_a_thread(with_hooks[0])]),
@@ -170,7 +176,8 @@ def test_a_forked_child_ends_with_its_handler_or_hook_and_a_forked_process_handl
     """It ends with the exit code of Python, also if it cannot import modules. Processes of multiprocessing work."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    [line] = done.stdout.splitlines()  # nothing of a child
+    of_child, line = done.stdout.splitlines()  # no more of a child than it has written itself
+    assert (of_child, done.stderr[:17]) == ("a line of a child", "errors of a child")
     results: dict[str, Any] = json.loads(line)
     hooks = results.pop("hooks")
     # the ids reported as failed, the ids that ran, the exit codes, and the numbers of requests

@@ -1,6 +1,7 @@
 """The user's hooks: those that hang affect only their own message; `on_outcome`, which affects none."""
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -266,10 +267,12 @@ def test_on_outcome_that_raises_changes_nothing_and_is_logged_once(error: type[B
         raise error("from the hook")
 
     handler = consumer(on_outcome=hook, backoff=Fixed(60))(gives_verdicts)
+    caplog.set_level(logging.DEBUG, "tarry")
     with orders() as wire, world.use(world.current().afresh()):
         for _ in range(2):
             assert failed(handler(batch_of(2), Context())) == ["m1"]
     assert called == ["m0", "m1"] * 2
+    assert [field(line, "message_id") for line in lines(caplog, "ignored")] == called
     assert set(wire.operations) == {"GetQueueAttributes", "ChangeMessageVisibilityBatch"}
     [line] = lines(caplog, "on_outcome_failed")
     assert (line.levelname, field(line, "message_id")) == ("WARNING", "m0")

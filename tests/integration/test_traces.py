@@ -329,6 +329,8 @@ def test_a_batch_handler_has_one_span_with_links_to_all_senders(is_async: bool, 
     assert (exception.attributes or {})["messaging.message.id"] == "a"
     assert (attribute(span, "tarry.outcome"), (span.end_time or 0) < asked_at[0]) == (None, True)
     assert spans.named("inside")[0].parent == span.context
+    settle(batch_consumer(lambda batch: None), batch_of(2))
+    assert len(spans.runs) == 2
 
 
 def test_on_fifo_spans_name_the_group_and_messages_behind_a_failed_one_have_none(spans: Spans) -> None:

@@ -106,9 +106,9 @@ def attempt_store_of(settings: Settings) -> AttemptStore | None:
 
 
 def fails_without_verdict(settings: BatchSettings, takes_batch: bool) -> bool:
-    unsaid: object = settings.get("unsaid")
-    if unsaid is None and "unsaid" not in settings:
+    if "unsaid" not in settings:
         return False
+    unsaid: object = settings["unsaid"]
     if not takes_batch:
         raise ConfigurationError(
             f"unsaid={unsaid!r} is for @batch_consumer: a handler of one message acknowledges it by returning"
