@@ -174,7 +174,9 @@ FOUR = ["m0", "m1", "m2", "m3"]
 
 def test_a_forked_child_ends_with_its_handler_or_hook_and_a_forked_process_handles_batches() -> None:  # SPEC A6, I7
     """It ends with the exit code of Python, also if it cannot import modules. Processes of multiprocessing work."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=buffered, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     of_child, line = done.stdout.splitlines()  # no more of a child than it has written itself
     assert (of_child, done.stderr[:17]) == ("a line of a child", "errors of a child")

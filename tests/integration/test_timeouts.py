@@ -525,6 +525,8 @@ def test_an_invocation_that_begins_too_late_runs_no_message(caplog: Caplog) -> N
     assert ran == []
     assert [line.levelname for line in lines(caplog)] == ["WARNING", "WARNING"]
     assert "began with 0.19 s left" in field(lines(caplog, "out_of_time")[0], "text")
+    settle(taking(0, ran), batch_of(3), remaining=0.2)
+    assert ran[0] == "m0"
 
 
 @pytest.mark.parametrize("is_claimed", [False, True])

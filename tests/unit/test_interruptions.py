@@ -124,18 +124,6 @@ def test_a_timer_and_a_signal_handler_of_the_user_continue_with_the_time_left() 
     assert received == [signal.SIGALRM]
 
 
-def test_a_timer_of_the_user_that_expires_meanwhile_fires_at_once() -> None:  # SPEC I3
-    received: list[int] = []
-    signal.signal(signal.SIGALRM, lambda number, _: received.append(number))
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with interruption(LONG):
-        time.sleep(0.15)
-    ends_at = time.monotonic() + LONG
-    while not received and time.monotonic() < ends_at:
-        time.sleep(0.001)
-    assert received == [signal.SIGALRM]
-
-
 @pytest.mark.parametrize("seconds", [1e12, sys.maxsize, -1.0])
 def test_any_time_can_be_waited_for(seconds: float, stop: StopOnce) -> None:
     """The operating system refuses a timer beyond its range; the callback is called early, and then again."""
@@ -286,6 +274,16 @@ def test_renewing_takes_the_signal_and_the_timer_of_other_code_and_cancelling_gi
         assert (signals.handler, signals.timer) == (ours, renewed)
         signals.now += 3
     assert signals.handler is (handler or signal.SIG_DFL)
+    assert signals.timer == left
+
+
+@pytest.mark.parametrize(("timer", "left"), [((600, 7), (597, 7)), ((2, 0), (0.001, 0))])
+def test_a_timer_of_the_user_goes_on_with_the_time_that_is_left_or_at_once(
+    timer: Any, left: Any, signals: Signals
+) -> None:  # SPEC I3
+    signals.timer = timer
+    with interruption(5):
+        signals.now += 3
     assert signals.timer == left
 
 

@@ -82,7 +82,7 @@ class Observer:
             is_awaited = False
             try:
                 result = function(subject)
-                is_awaited = hasattr(type(result), "__await__")
+                is_awaited = result is not None and hasattr(type(result), "__await__")
             finally:
                 if not is_awaited:
                     ended(run)
@@ -220,7 +220,7 @@ def record_of(failure: Failure) -> FailureRecord | None:
 
 
 def _age(sent: float | None, now: float) -> float | None:
-    return None if sent is None else max(0.0, now - sent)
+    return None if sent is None else now - sent if now > sent else 0.0
 
 
 def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
