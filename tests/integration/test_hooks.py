@@ -252,6 +252,15 @@ def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_rele
     ]
 
 
+def test_a_failure_that_cannot_be_recorded_is_no_failure_for_on_outcome() -> None:
+    """Its record has the name of the function, which a context in a test may not have as text."""
+    context, seen = Context(), list[Any]()
+    context.function_name = object()  # type: ignore[assignment]
+    with orders():
+        consumer(lambda _: 1 / 0, on_outcome=lambda message, _: seen.append(message.failure))(batch_of(1), context)
+    assert seen == [None]
+
+
 class Broken(BaseException):
     """Not even an `Exception`."""
 

@@ -159,12 +159,11 @@ class Observer:
         transition, made = self._transition(delivery_id), self._invocation.deliveries.get(delivery_id)
         attributes = record.get("attributes")
         known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
-        if made is None and known.get("ApproximateReceiveCount") == "1":
-            attempt, sent = 1, epoch_seconds(known.get("SentTimestamp"))
-        else:
-            made = self._invocation.delivery(delivery_id, record)
-            attempt, sent = made.attempt, None if made.sent_at is None else made.sent_at.timestamp()
-        return transition, None if transition.outcome.kind in NEVER_RUN else attempt, _age(sent, now)
+        if made is None and delivery_id in self._pending:  # there was no time to start it
+            return transition, None, _age(epoch_seconds(known.get("SentTimestamp")), now)
+        made = self._invocation.delivery(delivery_id, record)
+        sent = None if made.sent_at is None else made.sent_at.timestamp()
+        return transition, None if transition.outcome.kind in NEVER_RUN else made.attempt, _age(sent, now)
 
     def call(self, on_outcome: OnOutcome) -> None:
         """Call the hook for each message, in the order of the batch, while there is time."""
