@@ -27,7 +27,7 @@ from tarry import (
 from tarry.testing import Sandbox
 from tarry.world import RealThreads, current
 from tests.loglines import Caplog, field, lines
-from tests.records import batch_of, event, record
+from tests.records import RECEIVED_AT, batch_of, event, record
 from tests.sandboxes import work
 from tests.settled import fails, orders, reasons, settle, targets, tarry_attribute
 from tests.wire import Wire, client_error

@@ -6,19 +6,12 @@ from typing import Any
 
 import pytest
 
-from tarry import Message, Outcome, consumer
-from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
 from tarry.observe import tracing
 from tarry.run import deadline as deadline_module
 from tarry.run.deadline import Deadline, Watch, reserve
-from tarry.run.idempotency import Claims
-from tarry.run.idempotency_layer import Idempotency
 from tarry.testing import message
 from tarry.world import Interrupted, World
-from tests.records import Context, record
-from tests.tables import SlowTable
-from tests.wire import TestClock
 
 
 def deadline(seconds: float = 30, *, wanted: float = 1, timeout: float | None = None) -> Deadline:

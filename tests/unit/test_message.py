@@ -11,7 +11,6 @@ import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from tarry import Batch, Fixed, Message, Outcome, Undecodable, batch_consumer, consumer
-from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation, message_of
 from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import body_sum
