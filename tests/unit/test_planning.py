@@ -34,6 +34,7 @@ from tarry.record.attribute import Envelope
 from tarry.settle.copies import CannotCopy, Copy, CopyWriter, NoDeadLetterQueue, record_cut
 from tarry.settle.planner import (
     IN_PLACE,
+    FactsNeeded,
     Planner,
     SettlementPlan,
     Situation,
@@ -144,6 +145,8 @@ def test_a_plan_names_the_queue_whose_facts_it_needs_and_calls_no_step_or_hook_t
         assert [plan.needs for plan in plans] == [queue, None]
         assert plans[-1].copy.target == queue
     assert calls == ["step", "enrich", "redact"]
+    with pytest.raises(FactsNeeded, match="us-east-1:123456789012:slow"):
+        situation({}).limit_of(SLOW)
 
 
 def test_the_plan_after_a_refusal_depends_on_the_refusal() -> None:
@@ -617,11 +620,11 @@ def test_a_message_that_sqs_would_move_or_delete_is_dead_lettered_for_the_reason
     decision = Decision(delivery, outcome, NOW, failure or None)
     planner, limits = Planner(RetryPolicy(5), FailureSteps([])), {DEAD: SizeLimit(262_144, is_known=True)}
     plan = SettlementPlan(decision, decision, (Way(way), IN_PLACE))
-    letter = planner.go_on(plan, situation(limits))
-    assert (letter.decided, letter.decision.outcome) == (decision, Outcome.dead_letter(reason))
-    assert letter.copy is not None
-    of_letter = record_of(letter.copy)["failure"]
-    assert (of_letter["reason"], of_letter["message"][: len(text)]) == (reason, text)
+    dead = planner.go_on(plan, situation(limits))
+    assert (dead.decided, dead.decision.outcome) == (decision, Outcome.dead_letter(reason))
+    assert dead.copy is not None
+    found = record_of(dead.copy)["failure"]
+    assert (found["reason"], found["message"][: len(text)]) == (reason, text)
     again = planner.go_on(plan.changed(tried=frozenset([DEAD])), situation(limits))
     assert (again.copy, again.ways, again.not_sent) == (None, (IN_PLACE,), ())
 

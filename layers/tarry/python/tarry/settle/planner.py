@@ -42,6 +42,7 @@ class FactsNeeded(Exception):
     """Planning needs the size limit of a queue that was not looked up yet."""
 
     def __init__(self, queue: QueueArn) -> None:
+        super().__init__(queue.text)
         self.queue = queue
 
 
