@@ -67,6 +67,7 @@ def test_a_message_that_may_not_look_its_target_up_needs_it_until_it_is_settled(
         decision = Decision(delivery, Outcome.dead_letter("fatal"), NOW, failure)
         settlement.add(decision, early=False, may_look_up=may_look_up)
         assert settlement.needed_by(delivery) == (None if may_look_up else queue_arn(arn("dead")))
+        assert not settlement.executor.stays(delivery)  # it is not delayed, if no time is left to send it
         settlement.finish()
         assert (wire.acts, settlement.needed_by(delivery)) == (["SendMessageBatch", "DeleteMessageBatch"], None)
         assert delivery.is_given_up  # `keepalive` does not extend it meanwhile
@@ -382,6 +383,7 @@ def test_an_early_delay_that_sqs_did_not_confirm_is_requested_once_more_only_bef
             settlement.add(Decision(delivery, Outcome.retry(delay), NOW, failure), early=False)
         settlement.executor.request_early(deliveries)
         assert [(delivery.is_settled, delivery.is_given_up) for delivery in deliveries] == [(False, True)] * 2
+        assert all(map(settlement.executor.stays, deliveries))
         assert [field(line, "event") for line in lines(caplog)] == ["missing_permission"]
         wire.clock.sleep(seconds)
         settlement.finish()
