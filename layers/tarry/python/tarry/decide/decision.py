@@ -260,7 +260,7 @@ def _recovery_seconds(error: BaseException) -> float:
         if frame.f_globals.get("__name__") == f"{_CIRCUITS}.base":
             handler: Any = frame.f_locals.get("self")
             seconds = getattr(getattr(handler, "config", None), "recovery_timeout", None)
-            if isinstance(seconds, (int, float)):  # Powertools takes a positive one only
+            if isinstance(seconds, (int, float)) and seconds > 0:
                 return seconds
         trace = trace.tb_next
     return DEFAULT_RECOVERY_SECONDS

@@ -291,7 +291,7 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
         return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=longest)
     from random import Random
 
-    rng = Random(name)  # not the world's, whose random numbers are for real delays
+    rng = Random(0)  # not the world's, whose random numbers are for real delays
     for attempt in range(1, last + 1):
         try:
             delay = delay_of(backoff, attempt, rng)

@@ -276,11 +276,11 @@ def _logged(links: Sequence[_Link], message: str, below: Sequence[str]) -> str:
 
 
 def _end(text: str, limit_characters: int) -> str:
-    """Return the end of a traceback; of a single frame that is too long, the beginning. A long text has a frame."""
+    """Return the end of a traceback, from a frame on; of a single frame that is too long, the beginning."""
     if len(text) <= limit_characters:
         return text
     innermost = text.rfind('  File "')
-    if innermost < len(text) - limit_characters + 4:
+    if 0 <= innermost < len(text) - limit_characters + 4:
         return text[innermost : innermost + limit_characters]
     return "...\n" + text[4 - limit_characters :]
 
@@ -313,7 +313,8 @@ def _fingerprint(error: BaseException, name: str, trace: TracebackType | None, s
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which differs between versions
     text = "\n".join([name, *leaves, *(own or library)])
     found = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-    stack.last = name, found
+    if not leaves:  # those of a group may be others at the next time
+        stack.last = name, found
     return found
 
 

@@ -48,9 +48,9 @@ def _formatters_of(logger: object) -> list[Any]:
 
 def with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that sets the keys of its message in the current context, then calls ``function``."""
-    if (formatter := next(iter(formatters()), None)) is None:
+    if not (found := formatters()):
         return function  # a handler has configured the logging anew
-    append = formatter.thread_safe_append_keys  # for the formatters of all loggers
+    append = found[0].thread_safe_append_keys  # for the formatters of all loggers
 
     def keyed(message: Message[Any], *more: Any) -> Any:
         try:

@@ -219,7 +219,7 @@ def _sentence(fields: Fields) -> str:
 MAX_FIELD_BYTES = 1_024
 """The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
 MAX_RECORD_BYTES = 65_536  # of a failure record that was cut to fit beside its message (SPEC F3)
-_SURELY_SHORT = MAX_FIELD_BYTES // len("\U0010ffff".encode())  # in characters, of at most 4 bytes
+_SURELY_SHORT = MAX_FIELD_BYTES // 4  # in characters, of at most 4 bytes
 _LONGER_LIMITS = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})

@@ -78,10 +78,10 @@ def values_of(
             values[AGE] = ages
     for metric, value in (pair for ending in endings for pair in _of_message(ending)):
         of_metric = values.setdefault(metric, [])
-        if metric in WITH_EACH_VALUE:
-            of_metric.append(value)
+        if of_metric and metric not in WITH_EACH_VALUE:
+            of_metric[0] += value
         else:
-            of_metric[:] = [sum(of_metric, value)]
+            of_metric.append(value)
     if times := [_to_thousandths(seconds * 1000) for seconds in runs]:
         values[HANDLER_TIME] = times
     if requests:
@@ -133,7 +133,7 @@ def write(namespace: str, consumer: str, queue: str, values: dict[Metric, list[f
     """Write lines for the time ``at`` (epoch seconds), with metric sets of their own: the user's is not touched."""
     for start in range(0, max(map(len, values.values())), MAX_VALUES):
         metric_set: dict[str, Any] = {
-            metric.name: {"Unit": metric.unit, "Value": part}
+            metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": part}
             for metric, of in values.items()
             if (part := of[start : start + MAX_VALUES])
         }

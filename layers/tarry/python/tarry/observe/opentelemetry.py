@@ -144,7 +144,7 @@ class RunSpans:
 
     def _begin_batch(self, batch: Batch[Any]) -> Ran | None:
         with self._guard:
-            queue, records = next(iter(batch)).queue, [self._invocation.records[each.delivery_id] for each in batch]
+            queue, records = batch[0].queue, [self._invocation.records[each.delivery_id] for each in batch]
             attributes = {**attributes_of("process", queue), "messaging.batch.message_count": len(batch)}
             self._run_of_batch = self._start(queue, attributes, records)
         return self._run_of_batch

@@ -223,9 +223,9 @@ def _age(sent: float | None, now: float) -> float | None:
 
 
 def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
-    source, *others = {str(record.get("eventSourceARN")) for record in records.values()}
-    if not others:
-        return {queue_arn(source).name: records}
+    sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    if len(sources) == 1:
+        return {queue_arn(sources.pop()).name: records}
     queues: dict[str, dict[str, dict[str, Any]]] = {}
     for delivery_id, record in records.items():
         queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record

@@ -100,7 +100,7 @@ class Subsegments:
         return self._begun(message, lambda: {"message_id": message.id, "attempt": message.attempt})
 
     def _begin_batch(self, batch: Any) -> Any:
-        return self._begun(next(iter(batch)), lambda: {"message_count": len(batch)})
+        return self._begun(batch[0], lambda: {"message_count": len(batch)})
 
     def _begun(self, message: Any, annotations: Callable[[], dict[str, str | int]]) -> Any:
         subsegment = None
@@ -130,5 +130,4 @@ class Subsegments:
 
         subsegment.add_exception(error, extract_tb(traceback_of(error)))
         if isinstance(subsegment.cause, dict):  # the text that the SDK took may contain the input of a pydantic model
-            for shown in subsegment.cause["exceptions"]:
-                shown.message = shortened(error_text(error), MAX_LINE_BYTES)
+            subsegment.cause["exceptions"][-1].message = shortened(error_text(error), MAX_LINE_BYTES)

@@ -136,12 +136,12 @@ def is_dead_letter(record: Mapping[str, Any]) -> bool:
 
 def is_ours(attribute: Mapping[str, Any] | None) -> bool:
     """Return whether tarry wrote an attribute named `Tarry`, readable or not; a user may have one of that name."""
-    return _parse(attribute) is not None
+    return attribute is not None and _parse(attribute) is not None
 
 
-def _parse(attribute: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _parse(attribute: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
-        record = json.loads(attribute["stringValue"])  # type: ignore[index]
+        record = json.loads(attribute["stringValue"])
     except (KeyError, TypeError, ValueError, RecursionError):  # in a hand-made event, an attribute may be any JSON
         return None
     return record if isinstance(record, dict) and "v" in record and "sum" in record else None

@@ -21,8 +21,8 @@ class Steps(Coroutine[Any, Any, None]):
 
     _coroutine: Coroutine[Any, Any, None] | None = None
     _context: Context
-    _is_begun: bool  # whether the first step was taken, and the task does not wait yet
-    _awaited: Any  # the object that the first step awaits: a future, or None for a turn of the loop
+    _is_begun = False  # whether the first step was taken, and the task does not wait yet
+    _awaited: Any = None  # the object that the first step awaits: a future, or None for a turn of the loop
     _is_blocking = False  # whether it is a future, awaited by the protocol of asyncio
 
     def begin(self, coroutine: Coroutine[Any, Any, None], context: Context) -> bool:

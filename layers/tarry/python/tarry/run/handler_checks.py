@@ -220,8 +220,8 @@ def _fits(annotation: Any, role: Role) -> bool:
     if hasattr(kind, "__total__"):  # a TypedDict, which refuses issubclass
         return False
     try:
-        return issubclass(role.kind, kind) or issubclass(kind, role.kind)
-    except TypeError:  # most protocols
+        return getattr(kind, "_is_protocol", False) or issubclass(role.kind, kind) or issubclass(kind, role.kind)
+    except TypeError:
         return True
 
 

@@ -128,8 +128,8 @@ class Claims:
         delivery, is_first = delivery_of(message), self._is_first()
         if (work := self._start(delivery)) is not None:
             has_time = is_first or self._has_time()
-            answers = answers_of([work], self._invocation, longest=self._longest) if has_time else [TableNotAsked()]
-            self._take(delivery, *answers)
+            answer = answers_of([work], self._invocation, longest=self._longest)[0] if has_time else TableNotAsked()
+            self._take(delivery, answer)
             if self._is_late(delivery, is_first):
                 self._take_late(delivery, self._is_last_delivery(delivery))
         return delivery.claim is not None and delivery.claim.is_held
@@ -182,7 +182,7 @@ class Claims:
             delivery = delivery_of(messages[index])
             try:
                 self._take(delivery, answer)
-                if self._is_late(delivery):
+                if self._is_late(delivery, False):
                     self._take_late(delivery, self._is_last_delivery(delivery))
             except Exception as error:  # noqa: BLE001 as above
                 errors[index] = error
@@ -291,7 +291,7 @@ class Claims:
         spare = left / 2 if self._batch_seconds is None else left - self._batch_seconds(len(self._open))
         deadline.ending = max(0.0, min(self._ends_cost(), deadline.most_ending, spare))
 
-    def _is_late(self, delivery: Delivery, is_first: bool | None = None) -> bool:
+    def _is_late(self, delivery: Delivery, is_first: bool) -> bool:
         """Return whether no time was left to claim a message, or too little is left for its handler."""
         claim: Any = delivery.claim
         if claim is None or claim.seconds_elsewhere is not None:
@@ -303,8 +303,10 @@ class Claims:
     def _is_last_delivery(self, delivery: Delivery) -> bool:
         """Return whether SQS would dead-letter a message if it were released. This may look its queue up."""
         lookups, queue = Lookups(Requests(self._invocation), self._log), delivery.source
-        facts = lookups.source(queue) if delivery.receive_count > 1 else lookups.known(queue)
-        return facts is not None and facts.is_last_delivery(delivery)
+        if not lookups.knows(queue) and delivery.receive_count > 1:
+            lookups.prepare(queue, lambda: None)  # one request, also for messages that run at once
+            return lookups.source(queue).is_last_delivery(delivery)
+        return (facts := lookups.known(queue)) is not None and facts.is_last_delivery(delivery)
 
     def _take_late(self, delivery: Delivery, is_last: bool) -> None:
         """Run a message without time at its last delivery only; the others are released."""

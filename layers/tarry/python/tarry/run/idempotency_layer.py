@@ -98,7 +98,7 @@ def lacks_part(expression: Mapping[str, Any], value: Any) -> bool:
     if kind == "multi_select_list":
         return any(map(lacks_part, children, value))
     if kind == "multi_select_dict":
-        return any(lacks_part(part, value[each["value"]]) for each in children for part in each["children"])
+        return any(lacks_part(each["children"][0], value[each["value"]]) for each in children)
     return False
 
 

@@ -299,7 +299,7 @@ class Jobs:
         self._executor.stop(job)
 
     def _note_end(self, job: Job, now: float) -> None:
-        self._deadline.took(now - job.started_at)
+        self._deadline.took(max(0.0, now - job.started_at))
         if is_a(job.raised, Interrupted):
             job.fail(self._deadline.timed_out(job.started_at, now))
 

@@ -60,13 +60,13 @@ class Isolation:
     def __init__(self, groups: Sequence[Sequence[Item]], run: Run) -> None:
         self._run = run
         self._left = {message_id: record for items in groups for message_id, record in items}
-        self._deliveries = Counter({message_id: receives(items[0][1]) for items in groups for message_id, _ in items})
+        self._deliveries = {message_id: receives(items[0][1]) for items in groups for message_id, _ in items}
         """The receive count of each message; on FIFO, that of the first message of its group in the batch."""
         self._left_with = Counter(self._deliveries.values())  # the number of messages not started, by receive count
         self._deletes = MAX_ENTRIES, MAX_ENTRIES  # messages between deletes: before the first, and from then on
         self._started = 0
-        self._starts: RunStarts | None = None  # what an attempt store is told; None on standard queues
-        if run.is_fifo:
+        self._starts: RunStarts | None = None  # what an attempt store is told; None without one, or on standard queues
+        if run.is_fifo and run.invocation.attempt_store is not None:
             self._starts = run.starts = RunStarts(run, [run.invocation.delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
         """Whether `isolate` was called, or is not needed."""
@@ -79,7 +79,7 @@ class Isolation:
     def waiting_behind(self, message_id: str) -> int:
         """Return how many messages with more deliveries wait behind one, which gives way to them if time is short."""
         # Else those messages, last in the order, would be released each time until they reach maxReceiveCount.
-        own = self._deliveries[message_id]  # 0 for a fresh message
+        own = self._deliveries.get(message_id, 0)
         return sum(left for count, left in self._left_with.items() if count > own)
 
     def remove(self, message_id: str) -> None:
@@ -100,8 +100,7 @@ class Isolation:
         left = [invocation.delivery(*item) for item in self._left.items()]
         on_standard = [delivery for delivery in left if not delivery.source.is_fifo]
         if len(on_standard) < len(left):
-            first, *_ = left
-            self._deletes = deletes_on_fifo(len(done), len(left), first.receive_count)
+            self._deletes = deletes_on_fifo(len(done), len(left), left[0].receive_count)
         sqs_answers = acks.delete_now(done)
         if sqs_answers and len(on_standard) > 1:
             self._spread(on_standard, beyond)

@@ -97,7 +97,7 @@ class Run:
         """Whether a FIFO group may be stopped: a message of it was decided on, or has lost its lease."""
         return self.is_fifo and (self.made_verdicts is not None or bool(self.invocation.lost_groups))
 
-    def decide(self, message: Message[Any], raised: BaseException | None, tries: int, **how: Any) -> Rerun | None:
+    def decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1, **how: Any) -> Rerun | None:
         """Decide on a message that has run; return a `Rerun` if it runs again (`Verdicts.on_message`)."""
         verdicts, delivery = self.verdicts, delivery_of(message)
         rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, **how)
@@ -124,9 +124,7 @@ class Run:
 
     def acknowledged(self) -> list[Delivery]:
         """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
-        done = [
-            self.invocation.delivery(key, record) for key, record in self.records.items() if key not in self.pending
-        ]
+        done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
         return [delivery for delivery in done if not delivery.is_done]
 
     def count_attempts(self, store: AttemptStore) -> None:
@@ -135,7 +133,7 @@ class Run:
         invocation.attempt_store = store
         if invocation.are_plain:
             return
-        if redelivered := [(key, record) for key, record in self.records.items() if receives(record) > 1]:
+        if redelivered := [item for item in self.records.items() if receives(item[1]) > 1]:
             from tarry.settle.attempts import tracking_of
 
             tracking_of(invocation, self.handling.log).read([invocation.delivery(*item) for item in redelivered])
@@ -143,7 +141,8 @@ class Run:
     def watched(self, steps: Callable[[], None]) -> None:
         """Call ``steps``, and interrupt a handler that it runs in this thread when its time is up."""
         deadline, watch, interruption = self.deadline, self.watch, None
-        self.log_cut_timeout()
+        if deadline.is_timeout_cut:
+            self.log_cut_timeout()
         if (due := deadline.due(now := self.monotonic())) != math.inf:
             if deadline.most_ending:
                 due = deadline.first_due(now)
@@ -218,7 +217,7 @@ class Run:
             return function(message) if may_run else None
 
         async def claiming_async(message: Message[Any]) -> Any:
-            # The coordinator has noted that the claim begins, since a task may start later.
+            self.on_claim(message, True)
             try:
                 may_run = await claims.claim_async(message) and self._begins(message)
             finally:
@@ -301,9 +300,7 @@ class NotStarted:
         if not groups:
             return self._renew_leases()
         until = run.monotonic() + run.invocation.time_left() * FETCH_SHARE
-        fetching = (
-            [] if run.invocation.deadline == math.inf else self._fetch(groups)
-        )  # without one, there is time later
+        fetching = self._fetch(groups)
         if runs_batch or not run.handling.isolate:
             self._renew_leases()
             comes_first = runs_batch or next(iter(run.records)) in {group[0][0] for group in groups}
@@ -318,9 +315,11 @@ class NotStarted:
             # The client is made by now, so less time must be kept for settling.
             run.deadline.keep(reserve(run.invocation.world))
 
-    def _fetch(self, groups: Sequence[Sequence[Item]]) -> list[Event]:
+    def _fetch(self, groups: Sequence[Sequence[Item]]) -> Sequence[Event]:
         """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
         run = self._run
+        if run.invocation.deadline == math.inf:
+            return ()  # there will be time for it
         by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
         deliveries = [run.invocation.delivery(*item) for item in by_queue.values()]
         return run.verdicts.awaiting.fetch(deliveries, run.verdicts.outcomes.settlement)

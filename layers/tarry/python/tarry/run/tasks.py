@@ -202,6 +202,7 @@ class TaskExecutor(JobExecutor):
         self._on_end(job)
 
     def _on_end(self, job: Job) -> None:
+        job.has_ended = True
         if self._starting is job:
             return
         job.ended_at = self._invocation.now()

@@ -136,6 +136,7 @@ class Tracking:
         for delivery in tuple(self._invocation.deliveries.values()):
             delivery_id, end = delivery.delivery_id, self._end_of(delivery, pending)
             if end is not None and end.kind == "end":
+                changes.pop(delivery_id, None)
                 has_record = delivery.stored or self.has(delivery) or delivery_id in self._started
                 if has_record and delivery_id not in self._closed:
                     changes[delivery_id] = end

@@ -120,7 +120,7 @@ class Acks:
 
     def _failed(self, error: Exception, chunk: Sequence[Delivery]) -> None:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
-        self._lookups.warn(error, "delete_message_batch", next(iter(chunk)).source)
+        self._lookups.warn(error, "delete_message_batch", chunk[0].source)
         is_logged = is_denied(error_code(error)) or is_late(error)
         if is_logged or not has_answer(error):
             self.close()

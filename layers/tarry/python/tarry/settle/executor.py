@@ -264,6 +264,7 @@ class Executor:
                 again = self._planner.untraced(plan, self._situation(delivery))
                 delivery.outcome = again.decision.outcome
                 self._take(again)
+                self.complete(delivery)
 
     def _change(self, changes: Sequence[VisibilityChange]) -> Iterable[ChangeResult]:
         for result in change_visibility(changes, self._lookups):
@@ -279,6 +280,9 @@ class Executor:
         outcome = plan.decided.outcome
         if outcome.kind in SENDS_COPY or plan.is_stuck:
             outcome = Outcome.unhandled()
+            more["not_sent"] = "; ".join(plan.not_sent) or "there is no failure to record"
+        elif result.error is None:
+            delivery.visible_at = now + result.change.seconds
         wanted = seconds_until(self._planner.waits_until(plan, now), now)
         if result.error is not None:
             more["not_settled"] = f"{result.error}; the message comes back when the queue's visibility timeout ends"

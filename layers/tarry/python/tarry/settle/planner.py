@@ -305,8 +305,8 @@ class Planner:
     def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows."""
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
-        seconds = min(wanted, delivery.longest_wait(now))
-        if facts is None:
+        seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
+        if not seconds or facts is None:
             return seconds
         # One that would expire, and could not be sent, comes back in time for another attempt at sending it.
         left = facts.seconds_left_if_short(delivery, seconds, now)
@@ -357,7 +357,8 @@ class Planner:
             return decision, writer.waiting(decision, until)
         if way.name != "as_decided":
             return self._dead_letter_instead(way, plan, writer)
-        assert failure is not None
+        if failure is None:
+            return decision, None
         if outcome.kind == "dead_letter":
             return decision, writer.dead_letter(failure, outcome, decision.decided_at)
         return decision, writer.resend(failure, decision)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tarry.settle.executor import Executor
@@ -61,8 +60,10 @@ class EarlyWaits:
                 self._has_thread = True
         self._some.set()
         if starts:
-            with suppress(RuntimeError):  # the process may have no more threads: the delays are set after the batch
+            try:
                 self._invocation.world.threads.start_unless(self._over, EARLY_SECONDS, self._work)
+            except RuntimeError:  # the process may have no more threads: the delays are set after the batch
+                self._is_over = True
 
     def take(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Return the deliveries without a request in progress, and request nothing more for them."""

@@ -91,7 +91,7 @@ def _make_for(world: World) -> Any:
     client.meta.events.register("before-send.sqs", _refuse_after_the_answer, unique_id="tarry")
     watch_tries(client)
     world.loading_seconds = world.clock.monotonic() - began
-    world.request_seconds = world.loading_seconds * FIRST_REQUEST_SHARE
+    world.request_seconds = max(world.request_seconds, world.loading_seconds * FIRST_REQUEST_SHARE)
     return client
 
 

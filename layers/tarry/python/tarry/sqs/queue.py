@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, islice
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -296,11 +296,12 @@ class Bulk:
     def send(self, given: Iterator[Any], fill: Callable[[Any], Entry]) -> None:
         """Send all messages; ``fill`` makes an entry of each value of ``given``."""
         requests = requests_of((item, item.packed.size) for item in self._items(given, fill))
-        for first in requests:
-            if (second := next(requests, None)) is not None:
-                self._send_parallel(chain((first, second), requests))
-            elif sendable := self._not_behind(first):  # one is not worth a thread
-                self._take(sendable, self._deliver(sendable))
+        first_two = list(islice(requests, 2))
+        if len(first_two) < 2:  # not worth a thread
+            for request in filter(None, map(self._not_behind, first_two)):
+                self._take(request, self._deliver(request))
+        else:
+            self._send_parallel(chain(first_two, requests))
 
     def _items(self, given: Iterator[Any], fill: Callable[[Any], Entry]) -> Iterator[Item]:
         for index, each in enumerate(self._read(given)):
@@ -392,7 +393,7 @@ class Bulk:
     def _deliver(self, request: list[Item]) -> Results:
         results: Results = {}
         todo = request
-        for attempt in count(1):
+        for attempt in range(1, TRIES + 1):
             results |= self._request(todo)
             todo = self._retryable(request, results)
             if not todo or attempt == TRIES:

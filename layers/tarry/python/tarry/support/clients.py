@@ -40,8 +40,8 @@ class QuickLoader(Loader):
 
 class PlainFiles(JSONFileLoader):
     def load_file(self, file_path: str) -> Any:
-        """Return a file's content, in plain dicts: of ``endpoints.json``, 1.2 MB, in a third of the time."""
-        if os.path.isfile(f"{file_path}.json"):
+        """Return a file's content; that of ``endpoints.json``, 1.2 MB, in plain dicts, in a third of the time."""
+        if os.path.basename(file_path) == "endpoints" and os.path.isfile(f"{file_path}.json"):
             with open(f"{file_path}.json", "rb") as file:
                 return json.load(file)
         return super().load_file(file_path)

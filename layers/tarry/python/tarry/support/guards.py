@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,8 +145,7 @@ class Forked(BaseException):
     """The verdict of the running message in a forked child, so that its loop does not check for a fork every time."""
 
 
-_forks = count()
-_generation = next(_forks)
+_generation = 0
 
 
 def generation() -> int:
@@ -183,7 +181,7 @@ def _exit_code(raised: BaseException | None) -> int:
 def _mark_child() -> None:
     """Count the fork in the child, and mark the message that runs, so that the loop of its run exits."""
     global _generation  # noqa: PLW0603 a fork concerns the whole process
-    _generation = next(_forks)
+    _generation += 1
     for watch in watches:
         watch.forked()
 

@@ -210,7 +210,7 @@ def _in_thread(what: str, here: World, seconds: float, hook: Callable[[], T]) ->
             results.append(hook())
         except BaseException as error:  # noqa: BLE001 raised below, in the caller
             errors.append(error)
-        exit_if_forked(began_in, next(iter(errors), None))
+        exit_if_forked(began_in, errors[0] if errors else None)
         pool.running.discard(ended)
         ended.set()
 
@@ -223,4 +223,4 @@ def _in_thread(what: str, here: World, seconds: float, hook: Callable[[], T]) ->
         raise _too_slow(what, seconds)
     if errors:
         raise errors.pop()
-    return results.pop()
+    return results[0]

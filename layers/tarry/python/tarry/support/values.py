@@ -39,19 +39,18 @@ class Value:
 
     _names: tuple[str, ...] = ()
     _known = _needed = frozenset[str]()  # the names as a set, and those without a default
-    _counts = frozenset[int]()  # how many values by position give all that are needed
+    _least = 0  # how many values by position give all that are needed
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("tarry.") or Value in cls.__bases__:  # a user's subclass may annotate anything
             cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
         cls._known = frozenset(cls._names)
         cls._needed = frozenset([name for name in cls._names if not hasattr(cls, name)])
-        fewer = [count for count, _ in enumerate(cls._names) if cls._needed.issubset(cls._names[:count])]
-        cls._counts = frozenset([*fewer, len(cls._names)])
+        cls._least = max([cls._names.index(name) + 1 for name in cls._needed], default=0)
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         names, given = self._names, self.__dict__
-        if not fields and len(values) in self._counts:
+        if not fields and self._least <= len(values) <= len(names):
             for name, value in zip(names, values, strict=False):  # faster than `update`
                 given[name] = value
             return
@@ -220,8 +219,11 @@ def whole_seconds(delay: Delay) -> int:
 
 def moment_of(delay: object) -> float | None:
     """Return the epoch seconds of a delay given as a ``datetime``; None for a delay from the failure (SPEC C11)."""
-    utc_offset: Any = getattr(delay, "utcoffset", None)  # which no delay of another type has
-    return delay.timestamp() if utc_offset is not None and utc_offset() is not None else None  # type: ignore[attr-defined]
+    if delay is None or isinstance(delay, (int, float)):
+        return None
+    from datetime import datetime
+
+    return delay.timestamp() if isinstance(delay, datetime) and delay.utcoffset() is not None else None
 
 
 def _as_seconds(delay: object) -> float:
