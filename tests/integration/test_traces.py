@@ -237,7 +237,8 @@ def test_return_values_and_awaitables_belong_to_the_run(spans: Spans) -> None:
     ("result", "is_exported"),
     [
         *((each, True) for each in (None, True, 7, "text", {}, {"statusCode": 200})),
-        *((each, False) for each in (1.5, [], object(), {"batchItemFailures": []})),  # which may be an answer
+        *((each, False) for each in (1.5, [], {"batchItemFailures": []})),  # which may be an answer
+        pytest.param(object(), False, id="an object"),
     ],
     ids=str,
 )

@@ -332,7 +332,6 @@ RESENT = {**FAILED, "delay": 43_200, "sent_to": "orders"}
         (Outcome.resend("slow", 60), {}, {}, "WARNING resent", {**FAILED, "delay": 60, "sent_to": "slow"}),
         (Outcome.unhandled(), {}, {}, "ERROR unhandled", {**FAILED, "delay": 900}),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_the_log_says_what_became_of_a_message_and_why(
     outcome: Outcome, fails: Any, more: Any, event: str, fields: dict[str, Any], caplog: Caplog
