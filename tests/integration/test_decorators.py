@@ -7,7 +7,7 @@ import inspect
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, TypedDict
 
 import pytest
 import sentry_sdk
@@ -250,11 +250,6 @@ class TypedOrder(TypedDict):
     id: str
 
 
-@runtime_checkable
-class CanBeShipped(Protocol):
-    def ship(self) -> None: ...
-
-
 namesake = type("Message", (), {"__module__": "shop"})
 
 
@@ -285,7 +280,6 @@ def of_order_and_context(order: Order, lambda_context: Any) -> None: ...
 def of_either_and_context(order: Order | TypedOrder, lambda_context: Any) -> None: ...
 def of_typed(order: TypedOrder) -> None: ...
 def of_namesake(message: namesake) -> None: ...  # type: ignore[valid-type]
-def of_shippable(order: CanBeShipped) -> None: ...
 def of_dict(message: dict[str, Any]) -> None: ...
 def of_text(message: "str") -> None: ...
 def of_event(event: Any, context: Any) -> None: ...
@@ -334,7 +328,6 @@ ANNOTATIONS: list[tuple[Any, Any, str, str, str, str]] = [
         "; message.payload is the TypedOrder",
     ),
     (consumer, of_namesake, "message: shop.Message", "a tarry.Message", "message: Message", ""),
-    (consumer, of_shippable, "order: CanBeShipped", ONE, "message: Message", ""),
     (consumer, of_dict, "message: dict[str, Any]", ONE, "message: Message", "; message.json() is the decoded body"),
     (consumer, of_text, "message: str", ONE, "message: Message", "; message.body is the text"),
     (
