@@ -77,7 +77,7 @@ def change(mutant: Mutant) -> tuple[str, str]:
     """Return the lines of a mutant before and after the edit, each as one text."""
     before = text_of(mutant.file)
     both = before.splitlines(), mutant.apply(before).splitlines()
-    first, second = (" ".join(" ".join(lines[line - 1] for line in mutant.lines).split()) for lines in both)
+    first, second = (" ".join(" ".join(lines[mutant.line - 1 : mutant.lines[-1]]).split()) for lines in both)
     return first, second
 
 

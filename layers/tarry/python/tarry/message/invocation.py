@@ -58,7 +58,8 @@ def records_of(event: object) -> tuple[Records, bool, bool]:
     Raises:
         InvalidEvent: The messages cannot be known.
     """
-    event = getattr(event, "raw_event", event)  # Powertools' SQSEvent holds the dict
+    if type(event) is not dict:
+        event = getattr(event, "raw_event", event)  # Powertools' SQSEvent holds the dict
     if not isinstance(event, dict):
         raise InvalidEvent(f"an SQS event is a dict with Records, got {type(event).__name__}: {event!r:.100}")
     if "Records" not in event:
