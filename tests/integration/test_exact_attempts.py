@@ -346,10 +346,19 @@ def test_behind_a_message_that_is_dead_lettered_for_its_crash_the_group_goes_on(
 @pytest.mark.parametrize("kind", ["start", "run"])
 def test_the_queue_of_a_crashed_fifo_message_is_looked_up_before_any_handler_runs(kind: str, wire: Wire) -> None:
     """SPEC O2. Otherwise, the look-up is made while the handlers run."""
-    store, began, look_ups = MemoryAttempts(), threading.Event(), list[bool]()
+    store, began, ended, look_ups = MemoryAttempts(), threading.Event(), threading.Event(), list[bool]()
     store.write([AttemptChange("orders.fifo#m1", 1, kind, {})])
-    wire.fails["GetQueueAttributes"] = lambda _: look_ups.append(began.wait(0.3 if kind == "start" else 30))
-    handler = consumer(attempts=store)(lambda message: began.set())
+
+    def look_up(_: Any) -> None:
+        look_ups.append(began.wait(0.3 if kind == "start" else 30))
+        ended.set()
+
+    def handle(_: Message) -> None:
+        began.set()
+        ended.wait(30)
+
+    wire.fails["GetQueueAttributes"] = look_up
+    handler = consumer(attempts=store)(handle)
     of_groups = (("m1", 2), ("m2", 1))
     batch = event(*(record("{}", each, "orders.fifo", receives, group=each) for each, receives in of_groups))
     assert failed(handler(batch, Context())) == []
