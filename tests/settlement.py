@@ -1,7 +1,5 @@
 """Settlements, requests and leases without a consumer, and threads that a test runs itself."""
 
-import threading
-from types import SimpleNamespace
 from typing import Any
 
 from tarry import Exponential, Failure, Outcome, RetryPolicy, consumer
@@ -14,7 +12,7 @@ from tarry.settle.settlement import Settlement
 from tarry.sqs.client import Lookups, Requests
 from tarry.world import World
 from tests.records import RECEIVED_AT, Context, record
-from tests.wire import TestClock, Wire
+from tests.wire import NoThreads, TestClock, Wire
 
 NOW, LOG = RECEIVED_AT, consumer(print).log
 IDS = ("m1", "m2", "m3")
@@ -81,11 +79,7 @@ class ThreadsByHand:
 
 def in_this_thread() -> Invocation:
     """Return an invocation that makes requests to a store in this thread: no busy machine makes them late."""
-
-    def start(_: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
-    return invocation_in(World(TestClock(NOW), threads=SimpleNamespace(event=threading.Event, start=start)))
+    return invocation_in(World(TestClock(NOW), threads=NoThreads()))
 
 
 def lookups_in(wire: Wire, remaining: float = 30) -> Lookups:

@@ -24,7 +24,7 @@ from tarry.run.tasks import TaskExecutor
 from tarry.support.hooks import HookInterrupted, HookTimeout, HookWorkers, Running, WorkerPool, _in_thread, call
 from tarry.world import RealThreads, World, hook_limit, use
 from tests.records import Context, record
-from tests.wire import TestClock, Wire
+from tests.wire import NoThreads, TestClock, Wire
 
 LONG = 60
 """Seconds that no test here really waits."""
@@ -372,11 +372,6 @@ def test_at_most_twenty_hooks_run_in_threads_at_once() -> None:  # SPEC I7
         with contextlib.nullcontext() if running < 20 else pytest.raises(HookTimeout, match="20 hooks still run"):
             assert _in_thread("redact", here, LONG, lambda: len(here.keep(HookWorkers).running)) == 20
         assert len(before) == running
-
-
-class NoThreads(RealThreads):
-    def start(self, work: Callable[[], None]) -> Any:
-        raise RuntimeError("can't start new thread")
 
 
 @pytest.mark.parametrize("threads", [RealThreads(), NoThreads()], ids=["in a thread", "without any"])

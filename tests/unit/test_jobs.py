@@ -21,6 +21,7 @@ from tarry.run.tasks import TaskExecutor, eager_start, event_loop
 from tarry.testing import message
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, RealThreads, World, use
 from tests.loglines import Caplog, field, lines
+from tests.wire import NoThreads
 
 BEGAN = 1_000.0
 
@@ -415,11 +416,6 @@ def test_a_job_that_blocks_while_it_starts_is_interrupted_when_its_time_or_that_
             invocation.start()
     assert answers[0:3:2] == pytest.approx([6 + INTERRUPT_AGAIN_SECONDS, 3 + INTERRUPT_AGAIN_SECONDS])
     assert isinstance(answers[3], Interrupted)
-
-
-class NoThreads(RealThreads):
-    def start(self, work: Any) -> Any:
-        raise RuntimeError("can't start new thread")
 
 
 @pytest.mark.parametrize("threads", [RealThreads(), NoThreads()])

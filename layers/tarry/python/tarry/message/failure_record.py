@@ -250,7 +250,7 @@ def _shortened(record: Mapping[str, Any], floor_bytes: int, room_bytes: int) -> 
     ):
         text = failure.get(field)
         excess = len(dump(shorter)) - room_bytes
-        if isinstance(text, str):
+        if excess > 0 and isinstance(text, str):
             failure[field] = cut(text, max(floor, _json_bytes(text) - excess))
             if not failure[field]:
                 del failure[field]
